@@ -1,0 +1,100 @@
+#include "cli/verbs.hpp"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/suggest.hpp"
+#include "cli/output.hpp"
+
+namespace shardplan {
+
+// One line a verb: its file is cli/<name>.cpp.
+
+namespace {
+
+constexpr std::array<Verb, 0> kVerbs{{
+}};
+
+int fail(const std::string& where, const std::string& what, int code) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "error: %s: %s\n", where.c_str(), what.c_str());
+  return code;
+}
+
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* verb : app.get_subcommands({})) out.push_back(verb->get_name());
+  return out;
+}
+
+/// The deepest verb that was given, for "did you mean" among its options.
+const CLI::App* deepest(const CLI::App* app) {
+  for (auto given = app->get_subcommands(); !given.empty(); given = app->get_subcommands()) app = given.front();
+  return app;
+}
+
+int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* verb = deepest(&app);
+  const auto rest = app.remaining(true);
+  if (!rest.empty()) {
+    const std::string& word = rest.front();
+    if (word.rfind("-", 0) == 0) {
+      std::vector<std::string> options;
+      for (const CLI::Option* option : verb->get_options()) {
+        for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+      }
+      return fail(word, "unknown option" + did_you_mean(word.substr(0, word.find('=')), options), 2);
+    }
+    const auto verb_names = names_of(*verb);
+    if (!verb_names.empty()) return fail(word, "unknown verb" + did_you_mean(word, verb_names), 2);
+    return fail(word, "unexpected word", 2);
+  }
+  std::string what = error.what();
+  if (const auto end = what.find('\n'); end != std::string::npos) what.resize(end);
+  // CLI11 writes "--name: what": keep its place as ours.
+  if (what.rfind("--", 0) == 0) {
+    if (const auto colon = what.find(": "); colon != std::string::npos) return fail(what.substr(0, colon), what.substr(colon + 2), 2);
+    if (const auto space = what.find(' '); space != std::string::npos) return fail(what.substr(0, space), what.substr(space + 1), 2);
+  }
+  return fail(verb->get_name().empty() ? "shardplan" : verb->get_name(), what, 2);
+}
+
+}  // namespace
+
+std::span<const Verb> verbs() { return kVerbs; }
+
+int run_command_line(int argc, const char* const* argv) {
+  try {
+    CLI::App app{"Plans and simulates parallel layouts of transformers on GPU clusters.", "shardplan"};
+    app.require_subcommand(1);
+    app.set_version_flag("--version", "shardplan 0.1.0");
+    for (const Verb& verb : verbs()) verb.add(app);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& done) {
+      return app.exit(done) == 0 ? 0 : 2;
+    } catch (const CLI::ParseError& error) {
+      return fail_on_arguments(app, error);
+    }
+
+    return 0;
+  } catch (const ExitCode& code) {
+    return code.code;
+  } catch (const UnavailableError& error) {
+    return fail(error.where(), error.what(), 3);
+  } catch (const InputError& error) {
+    return fail(error.where(), error.what(), 2);
+  } catch (const std::bad_alloc&) {
+    return fail("memory", "the question needs more memory than this machine has", 2);
+  } catch (const std::exception& error) {
+    return fail("internal", error.what(), 2);
+  }
+}
+
+}  // namespace shardplan

@@ -1,0 +1,18 @@
+# Writes a .cpp that holds data files as text: ROOM, SOURCE (folder the names are relative to), FILES, OUTPUT.
+set(text "#include \"base/embedded.hpp\"\n\nnamespace shardplan {\n\nstd::span<const EmbeddedFile> ${ROOM}_data() {\n  static const EmbeddedFile files[] = {\n")
+foreach(file ${FILES})
+  file(RELATIVE_PATH name ${SOURCE} ${file})
+  file(READ ${file} content)
+  # String literals are limited by some compilers to 64 KiB: cut, and let them be joined by the compiler.
+  string(LENGTH "${content}" length)
+  set(literal "")
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${content}" ${at} 15000 piece)
+    string(APPEND literal "R\"__data__(${piece})__data__\"\n")
+    math(EXPR at "${at} + 15000")
+  endwhile()
+  string(APPEND text "    {\"${name}\",\n${literal}},\n")
+endforeach()
+string(APPEND text "    {\"\", \"\"}};\n  return {files, sizeof(files) / sizeof(files[0]) - 1};\n}\n\n}  // namespace shardplan\n")
+file(WRITE ${OUTPUT} "${text}")

@@ -1,0 +1,84 @@
+#pragma once
+// Seconds of one kernel on one GPU, with basis and interval. One model for every verb.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/basis.hpp"
+#include "hardware/cluster.hpp"
+
+namespace shardplan {
+
+enum class Rates { calibrated, datasheet };
+
+/// forward: X W; input_grad: dY W^T; weight_grad: X^T dY (accumulating into FP32 where accumulate_fp32).
+enum class GemmPass { forward, input_grad, weight_grad };
+
+/// C[m,n] += A[m,k] B[k,n], `batch` independent copies. m = tokens, n = output features, k = input features of the FORWARD
+/// product, whatever the pass: the model permutes them itself.
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t batch = 1;
+  DataType type = DataType::bf16;
+  GemmPass pass = GemmPass::forward;
+  bool accumulate_fp32 = false;  // weight_grad adds into an FP32 buffer: reads and writes 8 bytes an element
+};
+
+enum class AttentionPass { forward, backward };
+/// The kernel library: fused (FlashAttention-like) or the three unfused kernels of older stacks.
+enum class AttentionLibrary { fa2, fa3, cudnn, trtllm, triton, unfused, unspecified };
+
+/// Self-attention of `batch` sequences: queries q_len against kv_len keys, of which `causal` masks the upper half of the
+/// last q_len. heads and kv_heads are the local ones of this rank.
+struct AttentionShape {
+  std::int64_t batch = 1, q_len = 0, kv_len = 0;
+  std::int64_t heads = 0, kv_heads = 0;
+  std::int64_t head_dim = 0;    // of Q and K
+  std::int64_t v_head_dim = 0;  // of V; 0 = head_dim
+  bool causal = true;
+  std::int64_t window = 0;      // 0 = none
+  bool dropout = false;         // unfused only: one more pass over the scores
+  DataType type = DataType::bf16;
+  AttentionPass pass = AttentionPass::forward;
+  AttentionLibrary library = AttentionLibrary::unspecified;
+};
+
+/// Expert products of one rank: group sizes (tokens per local expert) times [k -> n]; one of the two or three matrices each call.
+struct GroupedGemm {
+  std::span<const std::int64_t> tokens;  // one entry a local expert
+  std::int64_t n = 0, k = 0;
+  DataType type = DataType::bf16;
+  GemmPass pass = GemmPass::forward;
+  bool accumulate_fp32 = false;
+};
+
+/// Classes of memory-bound kernels; bytes = read + written.
+enum class MemoryKernel { norm, rotary, activation, add, permute, cast, optimizer, cross_entropy, embedding, copy };
+
+/// Prices kernels of one GPU. Thread-safe for concurrent const use; answers are memoised by shape.
+class KernelModel {
+ public:
+  KernelModel(const Gpu& gpu, Rates rates);
+  ~KernelModel();
+  KernelModel(KernelModel&&) noexcept;
+  KernelModel& operator=(KernelModel&&) noexcept;
+
+  /// Seconds of the kernel itself inside a CUDA graph or a full queue: no CPU launch time.
+  Price gemm(const Gemm&) const;
+  Price grouped_gemm(const GroupedGemm&) const;
+  Price attention(const AttentionShape&) const;
+  Price memory_bound(MemoryKernel, double bytes) const;
+
+  /// A training step runs hot: large products at this fraction (<= 1) of their burst rate, by data type.
+  double sustained_fraction(DataType) const;
+  /// Shortest time from one kernel to the next on the device, seconds.
+  double launch_floor() const;
+  const Gpu& gpu() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shardplan

@@ -1,0 +1,39 @@
+#pragma once
+// Every pipeline schedule as one row: name, source, legality, order. Tests and the search loop over the table.
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sim/order.hpp"
+
+namespace shardplan {
+
+/// What a schedule needs to know. Times matter only to schedules that are searched or built from them (zb-auto).
+struct ScheduleQuestion {
+  int ranks = 1;
+  int microbatches = 1;
+  int chunks = 1;             // virtual stages a rank
+  int group = 0;              // interleaved schedules: consecutive micro-batches a chunk; 0 = the schedule's default
+  double forward = 1, input_grad = 1, weight_grad = 1, p2p = 0;
+  double memory_limit = 0;       // zb-auto: in activations of one chunk until its input gradient; 0 = none
+  double weight_grad_memory = 1; // zb-auto: M_W / M_B
+  bool search = true;            // zb-auto: improve the published heuristic
+};
+
+struct ScheduleRow {
+  std::string_view name;
+  std::string_view source;
+  int default_chunks;        // 1, or 2 for those that need them
+  bool fixed_chunks;         // V-shaped and bidirectional: always default_chunks
+  bool splits_backward;      // uses input_grad and weight_grad passes
+  /// Why it cannot run, or nothing.
+  std::optional<std::string> (*refuse)(const ScheduleQuestion&);
+  Order (*order)(const ScheduleQuestion&);
+};
+
+std::span<const ScheduleRow> schedules();
+/// InputError with "did you mean" where the name is unknown.
+const ScheduleRow& find_schedule(std::string_view name);
+
+}  // namespace shardplan
