@@ -14,8 +14,8 @@ enum class Collective { all_reduce, all_gather, reduce_scatter, broadcast, all_t
 enum class Fidelity { table, bound, flows };
 
 /// Where a group's members sit. ranks = ranks_per_domain * domains (the last domain may be partly filled).
-/// ranks_per_domain = members in one NVLink domain; sharing = number of groups of this kind that use the same NICs at once
-/// (tp8 with one NIC a GPU: each of the 8 data-parallel groups of a node has one NIC, sharing = 1 per NIC).
+/// ranks_per_domain = members in one NVLink domain; sharing = number of groups of this kind that use the same NICs at
+/// once (tp8 with one NIC a GPU: each of the 8 data-parallel groups of a node has one NIC, sharing = 1 per NIC).
 struct GroupShape {
   int ranks = 1;
   int ranks_per_domain = 1;
@@ -31,9 +31,9 @@ struct CollectivePrice {
   double bus_bytes_per_second = 0;
 };
 
-/// Prices collectives on one cluster; bytes as nccl-tests counts them (all-reduce: the buffer; all-gather and reduce-scatter:
-/// the whole gathered buffer; all-to-all: what one rank sends, its own part included; send-recv: the message).
-/// Thread-safe for concurrent const use; memoised.
+/// Prices collectives on one cluster; bytes as nccl-tests counts them (all-reduce: the buffer; all-gather and
+/// reduce-scatter: the whole gathered buffer; all-to-all: what one rank sends, its own part included; send-recv: the
+/// message). Thread-safe for concurrent const use; memoised.
 class NetworkModel {
  public:
   NetworkModel(const Cluster&, Rates, Fidelity);
@@ -50,5 +50,9 @@ class NetworkModel {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The shape of a group of `ranks` with `ranks_per_node` members on each board (0 = all GPUs of the board): members of
+/// one NVLink domain together, each with its share of the node's NICs.
+GroupShape group_shape(const Cluster&, int ranks, int ranks_per_node = 0);
 
 }  // namespace shardplan
