@@ -15,11 +15,13 @@
 namespace shardplan {
 
 // One line a verb: its file is cli/<name>.cpp.
+void add_bubble(CLI::App& app);
 
 namespace {
 
-constexpr std::array<Verb, 0> kVerbs{{
-}};
+constexpr std::array kVerbs = {
+    Verb{"bubble", add_bubble},
+};
 
 int fail(const std::string& where, const std::string& what, int code) {
   std::fflush(stdout);

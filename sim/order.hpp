@@ -6,15 +6,16 @@
 
 namespace shardplan {
 
-/// forward F; backward B = input and weight gradients in one, its gradient sent when it ends; input_grad I and weight_grad W
-/// are its halves, the gradient sent when I ends; overlapped = one forward and one backward as a pair, both end together.
+/// forward F; backward B = input and weight gradients in one, its gradient sent when it ends; input_grad I and
+/// weight_grad W are its halves, the gradient sent when I ends; overlapped = one forward and one backward as a pair,
+/// both end together.
 enum class PassKind : std::uint8_t { forward, backward, input_grad, weight_grad, overlapped };
 
 struct Pass {
   PassKind kind = PassKind::forward;
-  std::int32_t stage = 0;       // virtual stage (for overlapped: of the forward half)
+  std::int32_t stage = 0;  // virtual stage (for overlapped: of the forward half)
   std::int32_t microbatch = 0;
-  std::int32_t stage2 = -1;     // overlapped only: the backward half
+  std::int32_t stage2 = -1;  // overlapped only: the backward half
   std::int32_t microbatch2 = -1;
 };
 
@@ -22,13 +23,14 @@ struct Pass {
 /// next[s] (-1 = the last, where the loss is) and its gradient to previous[s] (-1 = the first).
 struct Order {
   int ranks = 0;
-  int microbatches = 0;               // of all chains together
-  int parameter_copies = 1;           // 2 for bidirectional schedules
+  int microbatches = 0;      // of all chains together
+  int parameter_copies = 1;  // 2 for bidirectional schedules
   std::vector<std::int32_t> rank_of_stage;
   std::vector<std::int32_t> next;
   std::vector<std::int32_t> previous;
-  std::vector<std::int32_t> layer_slot;  // which slice of the model's depth a virtual stage holds: 0 .. slots-1, first to last
-  std::vector<std::vector<Pass>> passes; // one list a rank, in execution order
+  std::vector<std::int32_t>
+      layer_slot;  // which slice of the model's depth a virtual stage holds: 0 .. slots-1, first to last
+  std::vector<std::vector<Pass>> passes;  // one list a rank, in execution order
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
 };

@@ -14,19 +14,20 @@ struct ScheduleQuestion {
   int ranks = 1;
   int microbatches = 1;
   int chunks = 1;             // virtual stages a rank
+  bool short_warmup = false;  // interleaved-1f1b: warm-up of (p-1-r) instead of 2 (p-1-r) beyond the first chunks
   int group = 0;              // interleaved schedules: consecutive micro-batches a chunk; 0 = the schedule's default
   double forward = 1, input_grad = 1, weight_grad = 1, p2p = 0;
-  double memory_limit = 0;       // zb-auto: in activations of one chunk until its input gradient; 0 = none
-  double weight_grad_memory = 1; // zb-auto: M_W / M_B
-  bool search = true;            // zb-auto: improve the published heuristic
+  double memory_limit = 0;        // zb-auto: in activations of one chunk until its input gradient; 0 = none
+  double weight_grad_memory = 1;  // zb-auto: M_W / M_B
+  bool search = true;             // zb-auto: improve the published heuristic
 };
 
 struct ScheduleRow {
   std::string_view name;
   std::string_view source;
-  int default_chunks;        // 1, or 2 for those that need them
-  bool fixed_chunks;         // V-shaped and bidirectional: always default_chunks
-  bool splits_backward;      // uses input_grad and weight_grad passes
+  int default_chunks;    // 1, or 2 for those that need them
+  bool fixed_chunks;     // V-shaped and bidirectional: always default_chunks
+  bool splits_backward;  // uses input_grad and weight_grad passes
   /// Why it cannot run, or nothing.
   std::optional<std::string> (*refuse)(const ScheduleQuestion&);
   Order (*order)(const ScheduleQuestion&);
