@@ -1,0 +1,42 @@
+#include "layouts/layout.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/errors.hpp"
+
+namespace shardplan {
+
+Placement Layout::placement() const {
+  constexpr std::array<std::string_view, 5> v_shaped = {"zb-v", "v-half", "v-min", "1f1b-v", "dualpipe-v"};
+  if (schedule == "dualpipe" || schedule == "chimera") return Placement::bidirectional;
+  return std::find(v_shaped.begin(), v_shaped.end(), schedule) != v_shaped.end() ? Placement::v_shape : Placement::loop;
+}
+
+int Layout::slice_of(int rank, int chunk) const {
+  switch (placement()) {
+    case Placement::v_shape:
+      return chunk == 0 ? rank : 2 * pp - 1 - rank;
+    case Placement::bidirectional:
+      return chunk == 0 ? rank : pp - 1 - rank;
+    case Placement::loop:
+      break;
+  }
+  return chunk * pp + rank;
+}
+
+int Layout::expert_shard_ranks() const {
+  const int replicas = shard > 0 ? std::max(1, dp * cp / shard) : 1;
+  return std::max(1, edp() / replicas);
+}
+
+std::int64_t microbatches(const Layout& l, const Workload& w) {
+  const std::int64_t a_round = std::int64_t{l.mbs} * l.dp;
+  if (w.global_batch < 1 || w.global_batch % a_round != 0) {
+    throw InputError("--global-batch", std::to_string(w.global_batch) +
+                                           " sequences are not a multiple of mbs*dp = " + std::to_string(a_round));
+  }
+  return w.global_batch / a_round;
+}
+
+}  // namespace shardplan

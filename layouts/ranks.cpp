@@ -1,0 +1,136 @@
+#include "layouts/ranks.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace shardplan {
+
+namespace {
+
+/// Mixed-radix numbering of ranks, innermost axis first.
+struct Mesh {
+  std::array<int, 4> size{}, stride{};  // by Axis
+  std::array<Axis, 4> order{};
+
+  explicit Mesh(const Layout& l) {
+    size = {l.tp, l.cp, l.dp, l.pp};
+    order = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+    if (l.order.size() == 4) std::copy(l.order.begin(), l.order.end(), order.begin());
+    int step = 1;
+    for (const Axis a : order) {
+      stride[index(a)] = step;
+      step *= size[index(a)];
+    }
+  }
+  static std::size_t index(Axis a) { return static_cast<std::size_t>(a); }
+  int at(int rank, Axis a) const { return rank / stride[index(a)] % size[index(a)]; }
+  int base(int rank, Axis a) const { return rank - at(rank, a) * stride[index(a)]; }
+
+  /// Ranks that differ from `rank` only in the named axes, in the mesh's order.
+  std::vector<int> span(int rank, std::initializer_list<Axis> axes) const {
+    std::vector<int> out = {rank};
+    for (const Axis a : axes) out.front() = base(out.front(), a);
+    for (const Axis a : order) {
+      if (std::find(axes.begin(), axes.end(), a) == axes.end()) continue;
+      const std::size_t inner = out.size();
+      out.reserve(inner * size[index(a)]);
+      for (int i = 1; i < size[index(a)]; ++i)
+        for (std::size_t k = 0; k < inner; ++k) out.push_back(out[k] + i * stride[index(a)]);
+    }
+    return out;
+  }
+};
+
+/// Every `step`-th member from `first`, `count` of them.
+std::vector<int> every(const std::vector<int>& all, std::size_t first, std::size_t step, std::size_t count) {
+  std::vector<int> out;
+  out.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) out.push_back(all[first + i * step]);
+  return out;
+}
+
+std::size_t place_in(const std::vector<int>& all, int rank) {
+  return static_cast<std::size_t>(std::find(all.begin(), all.end(), rank) - all.begin());
+}
+
+/// `part` neighbours of `all` around the rank, or the ranks that hold the same place in every such part.
+std::vector<int> part_of(const std::vector<int>& all, int rank, std::size_t part, bool replicas) {
+  const std::size_t i = place_in(all, rank);
+  return replicas ? every(all, i % part, part, all.size() / part) : every(all, i - i % part, 1, part);
+}
+
+/// etp innermost, then ep, then edp over the ranks of a pipeline stage.
+std::vector<int> expert_group(const Layout& l, RankGroup kind, const std::vector<int>& stage, int rank) {
+  const std::size_t i = place_in(stage, rank), etp = l.etp, ep = l.ep, inner = etp * ep;
+  if (kind == RankGroup::etp) return every(stage, i - i % etp, 1, etp);
+  if (kind == RankGroup::ep) return every(stage, i - i % inner + i % etp, etp, ep);
+  const std::vector<int> edp = every(stage, i % inner, inner, stage.size() / inner);
+  if (kind == RankGroup::edp) return edp;
+  const auto part = static_cast<std::size_t>(l.expert_shard_ranks());
+  return part_of(edp, rank, part, kind == RankGroup::expert_replicas);
+}
+
+GroupShape shape_of(const std::vector<int>& members, int domain, double nics_per_gpu) {
+  std::vector<int> domains;
+  domains.reserve(members.size());
+  for (const int r : members) domains.push_back(r / domain);
+  std::sort(domains.begin(), domains.end());
+  int most = 0, run = 0;
+  for (std::size_t i = 0; i < domains.size(); ++i) {
+    run = i > 0 && domains[i] == domains[i - 1] ? run + 1 : 1;
+    most = std::max(most, run);
+  }
+  GroupShape out;
+  out.ranks = static_cast<int>(members.size());
+  out.ranks_per_domain = most;
+  out.nics_per_domain = most * nics_per_gpu;
+  return out;
+}
+
+}  // namespace
+
+std::vector<int> group_members(const Layout& l, RankGroup kind, int rank) {
+  const Mesh mesh(l);
+  switch (kind) {
+    case RankGroup::tp:
+      return mesh.span(rank, {Axis::tp});
+    case RankGroup::cp:
+      return mesh.span(rank, {Axis::cp});
+    case RankGroup::dp:
+      return mesh.span(rank, {Axis::dp});
+    case RankGroup::pp:
+      return mesh.span(rank, {Axis::pp});
+    case RankGroup::tp_cp:
+      return mesh.span(rank, {Axis::tp, Axis::cp});
+    case RankGroup::dense:
+    case RankGroup::dense_replicas:
+      return part_of(mesh.span(rank, {Axis::dp, Axis::cp}), rank, static_cast<std::size_t>(l.dense_shard_ranks()),
+                     kind == RankGroup::dense_replicas);
+    case RankGroup::pp_neighbours: {
+      if (mesh.at(rank, Axis::pp) + 1 == l.pp) return {rank};
+      return {rank, rank + mesh.stride[Mesh::index(Axis::pp)]};
+    }
+    default:
+      return expert_group(l, kind, mesh.span(rank, {Axis::tp, Axis::cp, Axis::dp}), rank);
+  }
+}
+
+int domain_gpus(const Cluster& c, std::int64_t gpus) {
+  const int domain = std::max(1, c.node.nvlink_domain);
+  if (gpus <= domain || gpus % domain == 0) return domain;
+  const int board = std::clamp(c.node.gpus, 1, domain);
+  for (int used = domain / board * board; used > board; used -= board)
+    if (gpus % used == 0) return used;
+  return domain > board ? board * (domain / board) : domain;
+}
+
+GroupShape group_shape(const Layout& l, const Cluster& c, RankGroup kind) {
+  const int gpus = l.gpus(), domain = domain_gpus(c, gpus);
+  const double nics_per_gpu = c.node.gpus > 0 ? c.node.nics.value / c.node.gpus : 0;
+  GroupShape out = shape_of(group_members(l, kind, 0), domain, nics_per_gpu);
+  if (gpus <= domain) return out;
+  const GroupShape other = shape_of(group_members(l, kind, std::min(domain, gpus) - 1), domain, nics_per_gpu);
+  return other.ranks == out.ranks && other.ranks_per_domain < out.ranks_per_domain ? other : out;
+}
+
+}  // namespace shardplan
