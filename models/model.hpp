@@ -12,6 +12,8 @@ enum class AttentionKind { grouped_query, multi_latent };
 enum class QkNorm { none, per_head, full_width };
 enum class NormKind { rms, layer_norm, layer_norm_no_bias };
 enum class RouterScore { softmax, sigmoid, sqrt_softplus };
+/// How the published checkpoint stores its linear weights; unstated = no checkpoint of this model is known.
+enum class WeightFormat { unstated, bf16, fp16, fp32, fp8_block, mxfp4 };
 
 /// One attention block. grouped_query: MHA where kv_heads == heads, MQA where 1. multi_latent: DeepSeek's MLA.
 struct Attention {
@@ -23,6 +25,7 @@ struct Attention {
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::none;
   std::int64_t window = 0;  // sliding window in tokens, 0 = full causal attention
+  bool sinks = false;       // one trainable logit per head (gpt-oss)
   // multi_latent only:
   std::int64_t q_lora = 0;  // 0 = the query projection is not factored
   std::int64_t kv_lora = 0;
@@ -53,6 +56,7 @@ struct Moe {
   std::int64_t shared_width = 0;  // of all shared experts together, 0 = none
   bool shared_gate = false;       // Qwen's shared-expert gate (hidden elements)
   bool gated = true;
+  bool bias = false;              // of the experts' own matrices (gpt-oss)
   bool router_bias = false;       // trainable
   bool selection_bias = false;    // DeepSeek's score-correction bias: a buffer, not trainable
   RouterScore score = RouterScore::softmax;
@@ -83,8 +87,13 @@ struct Model {
   NormKind norm = NormKind::rms;
   std::vector<Layer> layers;
   std::vector<Layer> mtp;              // multi-token-prediction layers (DeepSeek-V3: 1); trained beside the main model
-  bool mtp_shares_embeddings = true;   // false: the checkpoint stores copies of embedding and head with the MTP layer
-  std::int64_t checkpoint_buffers = 0; // elements that a checkpoint stores and nobody trains (inv_freq, selection bias)
+  // What the published checkpoint stores:
+  WeightFormat published = WeightFormat::unstated;
+  bool checkpoint_mtp = false;         // it holds the MTP layers
+  bool mtp_shares_embeddings = true;   // false: it stores copies of embedding and head with each MTP layer
+  std::int64_t checkpoint_buffers = 0; // FP32 elements that nobody trains, beside the selection biases (rotary inv_freq)
+  std::int64_t other_parameters = 0;   // of parts that are not modelled (a vision tower), in the checkpoint only
+  std::vector<std::string> notes;      // what a reader should know: members ignored, conventions assumed
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   bool has_moe() const {

@@ -1,0 +1,83 @@
+#include "models/bytes.hpp"
+
+#include <algorithm>
+
+#include "models/parameters.hpp"
+
+namespace shardplan {
+namespace {
+
+constexpr double kBf16 = 2, kFp8 = 1, kFp32 = 4;
+// MXFP4 (OCP Microscaling v1.0): 4 bits a value and one 8-bit scale per 32 values.
+constexpr double kMxfp4 = 0.5 + 1.0 / 32;
+
+/// Bytes of one tensor in the published checkpoint. FP8: scales FP32. MXFP4: only the experts' matrices (gpt-oss).
+double published_bytes(const Tensor& t, WeightFormat format) {
+  const double n = static_cast<double>(t.count());
+  if (!t.trained) return kFp32 * n;
+  const bool expert_matrix = t.component == Component::routed_experts && t.in > 1;
+  switch (format) {
+    case WeightFormat::fp8_block: return t.linear ? kFp8 * n + kFp32 * static_cast<double>(fp8_scales({t})) : kBf16 * n;
+    case WeightFormat::mxfp4: return (expert_matrix ? kMxfp4 : kBf16) * n;
+    case WeightFormat::fp32: return kFp32 * n;
+    default: return kBf16 * n;
+  }
+}
+
+double published_bytes(const std::vector<Tensor>& tensors, WeightFormat format) {
+  double sum = 0;
+  for (const Tensor& t : tensors) sum += published_bytes(t, format);
+  return sum;
+}
+
+double published_bytes(const Model& m) {
+  const double table = static_cast<double>(m.vocab) * static_cast<double>(m.hidden);
+  double sum = published_bytes(embedding_tensors(m), m.published) + published_bytes(head_tensors(m), m.published);
+  for (const Layer& layer : m.layers) sum += published_bytes(layer_tensors(m, layer), m.published);
+  sum += kFp32 * static_cast<double>(m.checkpoint_buffers) + kBf16 * static_cast<double>(m.other_parameters);
+  if (!m.checkpoint_mtp) return sum;
+  for (const Layer& layer : m.mtp) {
+    sum += published_bytes(mtp_tensors(m, layer), m.published) + (m.mtp_shares_embeddings ? 0 : 2 * kBf16 * table);
+  }
+  return sum;
+}
+
+double kv_elements(const Attention& a) {
+  if (a.kind == AttentionKind::multi_latent) return static_cast<double>(a.kv_lora + a.qk_rope);
+  return 2 * static_cast<double>(a.key_width());
+}
+
+}  // namespace
+
+WeightBytes weight_bytes(const Model& m) {
+  WeightBytes out;
+  const auto add = [&](const std::vector<Tensor>& tensors) {
+    for (const Tensor& t : tensors) {
+      if (!t.trained) continue;
+      out.bf16 += kBf16 * static_cast<double>(t.count());
+      out.fp8 += published_bytes(t, WeightFormat::fp8_block);
+    }
+  };
+  add(embedding_tensors(m));
+  add(head_tensors(m));
+  for (const Layer& layer : m.layers) add(layer_tensors(m, layer));
+  if (m.published != WeightFormat::unstated) out.as_published = published_bytes(m);
+  return out;
+}
+
+double kv_bytes_per_token(const Model& m, double bytes_per_element) {
+  double sum = 0;
+  for (const Layer& layer : m.layers) sum += kv_elements(layer.attention) * bytes_per_element;
+  return sum;
+}
+
+double kv_cache_bytes(const Model& m, std::int64_t context, double bytes_per_element) {
+  double sum = 0;
+  for (const Layer& layer : m.layers) {
+    const std::int64_t w = layer.attention.window;
+    sum += kv_elements(layer.attention) * bytes_per_element * static_cast<double>(w > 0 ? std::min(w, context) : context);
+  }
+  return sum;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,24 @@
+#pragma once
+// Bytes of weights by format and of the key-value cache.
+#include <cstdint>
+#include <optional>
+
+#include "models/model.hpp"
+
+namespace shardplan {
+
+/// Bytes of the main model's trained weights (MTP left out).
+struct WeightBytes {
+  double bf16 = 0;                     // 2 a parameter
+  double fp8 = 0;                      // linear weights 1 + an FP32 scale per 128 x 128 block, everything else BF16
+  std::optional<double> as_published;  // what the published checkpoint stores, MTP and buffers included; none = not published
+};
+WeightBytes weight_bytes(const Model&);
+
+/// What one more token adds to the cache while it is inside every window: grouped_query 2 nkv hd elements per layer,
+/// multi_latent kv_lora + qk_rope (the latent is cached, not the heads).
+double kv_bytes_per_token(const Model&, double bytes_per_element = 2);
+/// Cache of one sequence of `context` tokens: layers with a window keep min(context, window).
+double kv_cache_bytes(const Model&, std::int64_t context, double bytes_per_element = 2);
+
+}  // namespace shardplan
