@@ -62,6 +62,11 @@ std::string text_of_flops_per_second(double rate) {
   return scaled(rate, steps);
 }
 
+std::string text_of_flops(double flops) {
+  constexpr std::array<Step, 6> steps{{{1e15, "PFLOP"}, {1e12, "TFLOP"}, {1e9, "GFLOP"}, {1e6, "MFLOP"}, {1e3, "kFLOP"}, {1.0, "FLOP"}}};
+  return scaled(flops, steps);
+}
+
 std::string text_of_bytes_per_second(double rate) {
   constexpr std::array<Step, 5> steps{{{1e12, "TB/s"}, {1e9, "GB/s"}, {1e6, "MB/s"}, {1e3, "kB/s"}, {1.0, "B/s"}}};
   return scaled(rate, steps);

@@ -16,10 +16,12 @@ namespace shardplan {
 
 // One line a verb: its file is cli/<name>.cpp.
 void add_bubble(CLI::App& app);
+void add_model(CLI::App& app);
 
 namespace {
 
 constexpr std::array kVerbs = {
+    Verb{"model", add_model},
     Verb{"bubble", add_bubble},
 };
 

@@ -17,10 +17,14 @@ double published_bytes(const Tensor& t, WeightFormat format) {
   if (!t.trained) return kFp32 * n;
   const bool expert_matrix = t.component == Component::routed_experts && t.in > 1;
   switch (format) {
-    case WeightFormat::fp8_block: return t.linear ? kFp8 * n + kFp32 * static_cast<double>(fp8_scales({t})) : kBf16 * n;
-    case WeightFormat::mxfp4: return (expert_matrix ? kMxfp4 : kBf16) * n;
-    case WeightFormat::fp32: return kFp32 * n;
-    default: return kBf16 * n;
+    case WeightFormat::fp8_block:
+      return t.linear ? kFp8 * n + kFp32 * static_cast<double>(fp8_scales({t})) : kBf16 * n;
+    case WeightFormat::mxfp4:
+      return (expert_matrix ? kMxfp4 : kBf16) * n;
+    case WeightFormat::fp32:
+      return kFp32 * n;
+    default:
+      return kBf16 * n;
   }
 }
 
@@ -75,7 +79,8 @@ double kv_cache_bytes(const Model& m, std::int64_t context, double bytes_per_ele
   double sum = 0;
   for (const Layer& layer : m.layers) {
     const std::int64_t w = layer.attention.window;
-    sum += kv_elements(layer.attention) * bytes_per_element * static_cast<double>(w > 0 ? std::min(w, context) : context);
+    sum +=
+        kv_elements(layer.attention) * bytes_per_element * static_cast<double>(w > 0 ? std::min(w, context) : context);
   }
   return sum;
 }

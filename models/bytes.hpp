@@ -9,9 +9,10 @@ namespace shardplan {
 
 /// Bytes of the main model's trained weights (MTP left out).
 struct WeightBytes {
-  double bf16 = 0;                     // 2 a parameter
-  double fp8 = 0;                      // linear weights 1 + an FP32 scale per 128 x 128 block, everything else BF16
-  std::optional<double> as_published;  // what the published checkpoint stores, MTP and buffers included; none = not published
+  double bf16 = 0;  // 2 a parameter
+  double fp8 = 0;   // linear weights 1 + an FP32 scale per 128 x 128 block, everything else BF16
+  std::optional<double>
+      as_published;  // what the published checkpoint stores, MTP and buffers included; none = not published
 };
 WeightBytes weight_bytes(const Model&);
 

@@ -8,7 +8,8 @@ namespace {
 std::string number(std::int64_t n) { return std::to_string(n); }
 
 void check_attention(const Attention& a, const std::string& where) {
-  if (a.heads < 1 || a.head_dim < 1) throw InputError(where, "attention needs at least one head of at least one element");
+  if (a.heads < 1 || a.head_dim < 1)
+    throw InputError(where, "attention needs at least one head of at least one element");
   if (a.kind == AttentionKind::multi_latent) {
     if (a.kv_lora < 1 || a.v_head < 1 || a.qk_nope + a.qk_rope < 1) {
       throw InputError(where, "multi-latent attention needs a latent width and head sizes above zero");
@@ -16,7 +17,8 @@ void check_attention(const Attention& a, const std::string& where) {
     return;
   }
   if (a.kv_heads < 1) throw InputError(where, "attention needs at least one KV head");
-  if (a.kv_heads > a.heads) throw InputError(where, number(a.kv_heads) + " KV heads for only " + number(a.heads) + " heads");
+  if (a.kv_heads > a.heads)
+    throw InputError(where, number(a.kv_heads) + " KV heads for only " + number(a.heads) + " heads");
   if (a.heads % a.kv_heads != 0) {
     throw InputError(where, number(a.heads) + " heads are not a multiple of " + number(a.kv_heads) + " KV heads");
   }
@@ -43,12 +45,14 @@ void check_moe(const Moe& e, const std::string& where) {
 double rough_layer(const Model& m, const Layer& l) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
   const Attention& a = l.attention;
-  const double heads = d(a.heads), widths = d(a.head_dim) * heads + d(a.kv_heads) * d(a.head_dim) * 2 + heads * d(a.v_head);
+  const double heads = d(a.heads),
+               widths = d(a.head_dim) * heads + d(a.kv_heads) * d(a.head_dim) * 2 + heads * d(a.v_head);
   const double latent = a.kind == AttentionKind::multi_latent
                             ? d(a.q_lora) * (d(m.hidden) + widths) + d(a.kv_lora) * (d(m.hidden) + 2 * widths)
                             : 0;
   double sum = d(m.hidden) * 2 * widths + latent;
-  if (l.moe) sum += 3 * d(m.hidden) * (d(l.moe->experts) * d(l.moe->width) + d(l.moe->shared_width) + d(l.moe->experts));
+  if (l.moe)
+    sum += 3 * d(m.hidden) * (d(l.moe->experts) * d(l.moe->width) + d(l.moe->shared_width) + d(l.moe->experts));
   return sum + 3 * d(m.hidden) * d(l.mlp.width);
 }
 

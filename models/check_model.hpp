@@ -13,8 +13,8 @@ inline constexpr std::int64_t kMostVocab = std::int64_t{1} << 28;
 inline constexpr std::int64_t kMostExperts = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMostPositions = std::int64_t{1} << 40;
 
-/// InputError(where, ...) for the first rule that is broken: heads that do not divide, top_k above experts, groups that do
-/// not divide, more than 2^53 parameters. `where` is the file.
+/// InputError(where, ...) for the first rule that is broken: heads that do not divide, top_k above experts, groups that
+/// do not divide, more than 2^53 parameters. `where` is the file.
 void check_model(const Model&, const std::string& where);
 
 }  // namespace shardplan

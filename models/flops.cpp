@@ -40,12 +40,23 @@ TokenFlops layer_flops(const Model& m, const Layer& layer, std::int64_t seq_len,
   TokenFlops out;
   for (const Tensor& t : layer_tensors(m, layer)) {
     switch (t.component) {
-      case Component::attention: out.projections += weight_flops(t); break;
-      case Component::mlp: out.mlp += weight_flops(t); break;
-      case Component::router: out.router += weight_flops(t); break;
-      case Component::routed_experts: out.experts += static_cast<double>(layer.moe->top_k) * weight_flops(t); break;
-      case Component::shared_experts: out.shared += weight_flops(t); break;
-      default: break;
+      case Component::attention:
+        out.projections += weight_flops(t);
+        break;
+      case Component::mlp:
+        out.mlp += weight_flops(t);
+        break;
+      case Component::router:
+        out.router += weight_flops(t);
+        break;
+      case Component::routed_experts:
+        out.experts += static_cast<double>(layer.moe->top_k) * weight_flops(t);
+        break;
+      case Component::shared_experts:
+        out.shared += weight_flops(t);
+        break;
+      default:
+        break;
     }
   }
   // The gate of Qwen's shared expert is a vector of hidden elements: one dot product a token.
@@ -54,7 +65,9 @@ TokenFlops layer_flops(const Model& m, const Layer& layer, std::int64_t seq_len,
   return out;
 }
 
-double head_flops(const Model& m) { return kFlopsPerWeight * static_cast<double>(m.hidden) * static_cast<double>(m.vocab); }
+double head_flops(const Model& m) {
+  return kFlopsPerWeight * static_cast<double>(m.hidden) * static_cast<double>(m.vocab);
+}
 
 TokenFlops forward_flops(const Model& m, std::int64_t seq_len, AttentionCount count) {
   TokenFlops out;

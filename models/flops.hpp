@@ -10,16 +10,16 @@ namespace shardplan {
 /// full: to all of it, the convention of older papers (Megatron-LM's formula).
 enum class AttentionCount { causal, full };
 
-/// FLOP of one token's forward pass. Norms, rotary embedding, activation functions, softmax and permutations are left out:
-/// they are bound by memory, not arithmetic.
+/// FLOP of one token's forward pass. Norms, rotary embedding, activation functions, softmax and permutations are left
+/// out: they are bound by memory, not arithmetic.
 struct TokenFlops {
   double projections = 0;  // attention's matrices
   double scores = 0;       // Q K^T and P V
   double mlp = 0;          // dense feed-forward network
   double router = 0;
-  double experts = 0;      // the top_k routed experts
-  double shared = 0;       // shared experts
-  double head = 0;         // output head (an embedding lookup is not arithmetic)
+  double experts = 0;  // the top_k routed experts
+  double shared = 0;   // shared experts
+  double head = 0;     // output head (an embedding lookup is not arithmetic)
   double mtp_projection = 0;
 
   double total() const { return projections + scores + mlp + router + experts + shared + head + mtp_projection; }

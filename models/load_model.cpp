@@ -62,7 +62,8 @@ Model load_model(const std::string& name_or_path) {
   if (const std::string reason = why_not_modelled(name_or_path); !reason.empty()) {
     throw InputError("--model", name_or_path + ": not modelled: " + reason);
   }
-  throw InputError("--model", "unknown model \"" + name_or_path.substr(0, 100) + "\"" + did_you_mean(name_or_path, model_names()));
+  throw InputError("--model",
+                   "unknown model \"" + name_or_path.substr(0, 100) + "\"" + did_you_mean(name_or_path, model_names()));
 }
 
 }  // namespace shardplan

@@ -8,9 +8,9 @@
 
 namespace shardplan {
 
-/// A built-in name ("llama-3.1-70b"), a path to a shardplan model file, to a Hugging Face config.json, or to the folder that
-/// holds one. InputError names what is wrong: an unknown name (with the nearest known), a malformed member, or what is not
-/// modelled. Model::notes says what was ignored or assumed.
+/// A built-in name ("llama-3.1-70b"), a path to a shardplan model file, to a Hugging Face config.json, or to the folder
+/// that holds one. InputError names what is wrong: an unknown name (with the nearest known), a malformed member, or
+/// what is not modelled. Model::notes says what was ignored or assumed.
 Model load_model(const std::string& name_or_path);
 
 /// From text; `name` is the file's name for errors.

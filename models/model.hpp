@@ -33,11 +33,13 @@ struct Attention {
   std::int64_t qk_rope = 0;
   std::int64_t v_head = 0;
 
-  std::int64_t query_width() const { return heads * head_dim; }                      // elements per token of Q
-  std::int64_t key_width() const {                                                   // of K, as attention reads it
+  std::int64_t query_width() const { return heads * head_dim; }  // elements per token of Q
+  std::int64_t key_width() const {                               // of K, as attention reads it
     return kind == AttentionKind::multi_latent ? heads * head_dim : kv_heads * head_dim;
   }
-  std::int64_t value_width() const { return kind == AttentionKind::multi_latent ? heads * v_head : kv_heads * head_dim; }
+  std::int64_t value_width() const {
+    return kind == AttentionKind::multi_latent ? heads * v_head : kv_heads * head_dim;
+  }
   std::int64_t output_width() const { return kind == AttentionKind::multi_latent ? heads * v_head : heads * head_dim; }
 };
 
@@ -56,27 +58,27 @@ struct Moe {
   std::int64_t shared_width = 0;  // of all shared experts together, 0 = none
   bool shared_gate = false;       // Qwen's shared-expert gate (hidden elements)
   bool gated = true;
-  bool bias = false;              // of the experts' own matrices (gpt-oss)
-  bool router_bias = false;       // trainable
-  bool selection_bias = false;    // DeepSeek's score-correction bias: a buffer, not trainable
+  bool bias = false;            // of the experts' own matrices (gpt-oss)
+  bool router_bias = false;     // trainable
+  bool selection_bias = false;  // DeepSeek's score-correction bias: a buffer, not trainable
   RouterScore score = RouterScore::softmax;
-  bool renormalise = true;        // gates divided by their sum over the chosen
+  bool renormalise = true;  // gates divided by their sum over the chosen
   double routed_scaling = 1.0;
-  std::int64_t groups = 1;        // group-limited selection
+  std::int64_t groups = 1;  // group-limited selection
   std::int64_t groups_per_token = 1;
 };
 
 /// One transformer layer: attention and either a dense MLP or an MoE.
 struct Layer {
   Attention attention;
-  Mlp mlp;                 // used where moe is absent
+  Mlp mlp;  // used where moe is absent
   std::optional<Moe> moe;
-  int norms = 2;           // RMS or layer norms of width hidden
+  int norms = 2;  // RMS or layer norms of width hidden
 };
 
 struct Model {
   std::string name;
-  std::string source;  // where the figures come from
+  std::string source;    // where the figures come from
   bool assumed = false;  // stands on a figure marked FROM MEMORY
   std::int64_t hidden = 0;
   std::int64_t vocab = 0;
@@ -86,14 +88,15 @@ struct Model {
   bool head_bias = false;
   NormKind norm = NormKind::rms;
   std::vector<Layer> layers;
-  std::vector<Layer> mtp;              // multi-token-prediction layers (DeepSeek-V3: 1); trained beside the main model
+  std::vector<Layer> mtp;  // multi-token-prediction layers (DeepSeek-V3: 1); trained beside the main model
   // What the published checkpoint stores:
   WeightFormat published = WeightFormat::unstated;
-  bool checkpoint_mtp = false;         // it holds the MTP layers
-  bool mtp_shares_embeddings = true;   // false: it stores copies of embedding and head with each MTP layer
-  std::int64_t checkpoint_buffers = 0; // FP32 elements that nobody trains, beside the selection biases (rotary inv_freq)
-  std::int64_t other_parameters = 0;   // of parts that are not modelled (a vision tower), in the checkpoint only
-  std::vector<std::string> notes;      // what a reader should know: members ignored, conventions assumed
+  bool checkpoint_mtp = false;        // it holds the MTP layers
+  bool mtp_shares_embeddings = true;  // false: it stores copies of embedding and head with each MTP layer
+  std::int64_t checkpoint_buffers =
+      0;                              // FP32 elements that nobody trains, beside the selection biases (rotary inv_freq)
+  std::int64_t other_parameters = 0;  // of parts that are not modelled (a vision tower), in the checkpoint only
+  std::vector<std::string> notes;     // what a reader should know: members ignored, conventions assumed
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   bool has_moe() const {

@@ -58,10 +58,12 @@ Attention read_attention(const Field& f) {
                    {{"grouped_query", AttentionKind::grouped_query}, {"multi_latent", AttentionKind::multi_latent}});
   a.heads = f.at("heads").count(1, kMostFeatures);
   if (a.kind == AttentionKind::multi_latent) return read_multi_latent(f, a);
-  f.allow_only({"kind", "heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm", "window", "sinks", "source"});
+  f.allow_only(
+      {"kind", "heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm", "window", "sinks", "source"});
   a.kv_heads = f.has("kv_heads") ? f.at("kv_heads").count(1, kMostFeatures) : a.heads;
   if (a.heads % a.kv_heads != 0) {
-    f.at("kv_heads").fail(std::to_string(a.heads) + " heads are not a multiple of " + std::to_string(a.kv_heads) + " KV heads");
+    f.at("kv_heads")
+        .fail(std::to_string(a.heads) + " heads are not a multiple of " + std::to_string(a.kv_heads) + " KV heads");
   }
   a.head_dim = f.at("head_dim").count(1, kMostFeatures);
   a.qkv_bias = flag_or(f, "qkv_bias", false);
@@ -74,13 +76,14 @@ Attention read_attention(const Field& f) {
 }
 
 Moe read_moe(const Field& f) {
-  f.allow_only({"experts", "top_k", "width", "shared_width", "shared_gate", "gated", "bias", "router_bias", "selection_bias",
-                "score", "renormalise", "routed_scaling", "groups", "groups_per_token", "source"});
+  f.allow_only({"experts", "top_k", "width", "shared_width", "shared_gate", "gated", "bias", "router_bias",
+                "selection_bias", "score", "renormalise", "routed_scaling", "groups", "groups_per_token", "source"});
   Moe e;
   e.experts = f.at("experts").count(1, kMostExperts);
   e.top_k = f.at("top_k").count(1);
   if (e.top_k > e.experts) {
-    f.at("top_k").fail("a token chooses " + std::to_string(e.top_k) + " of only " + std::to_string(e.experts) + " experts");
+    f.at("top_k").fail("a token chooses " + std::to_string(e.top_k) + " of only " + std::to_string(e.experts) +
+                       " experts");
   }
   e.width = f.at("width").count(1, kMostFeatures);
   e.shared_width = count_or(f, "shared_width", 0, kMostFeatures);
@@ -90,7 +93,9 @@ Moe read_moe(const Field& f) {
   e.router_bias = flag_or(f, "router_bias", false);
   e.selection_bias = flag_or(f, "selection_bias", false);
   e.score = word_or(f, "score", RouterScore::softmax,
-                    {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}, {"sqrt_softplus", RouterScore::sqrt_softplus}});
+                    {{"softmax", RouterScore::softmax},
+                     {"sigmoid", RouterScore::sigmoid},
+                     {"sqrt_softplus", RouterScore::sqrt_softplus}});
   e.renormalise = flag_or(f, "renormalise", true);
   if (const auto scaling = f.find("routed_scaling")) e.routed_scaling = scaling->positive();
   e.groups = count_or(f, "groups", 1, kMostExperts);
@@ -158,8 +163,11 @@ std::vector<Layer> read_layers(const Field& list, const Parts& parts) {
 void read_checkpoint(const Field& f, Model& m) {
   f.allow_only({"format", "mtp", "buffers", "other_parameters", "source"});
   m.published = word_or(f, "format", WeightFormat::unstated,
-                        {{"bf16", WeightFormat::bf16}, {"fp16", WeightFormat::fp16}, {"fp32", WeightFormat::fp32},
-                         {"fp8_block", WeightFormat::fp8_block}, {"mxfp4", WeightFormat::mxfp4}});
+                        {{"bf16", WeightFormat::bf16},
+                         {"fp16", WeightFormat::fp16},
+                         {"fp32", WeightFormat::fp32},
+                         {"fp8_block", WeightFormat::fp8_block},
+                         {"mxfp4", WeightFormat::mxfp4}});
   m.checkpoint_mtp = flag_or(f, "mtp", false);
   m.checkpoint_buffers = count_or(f, "buffers", 0, std::int64_t{1} << 40);
   m.other_parameters = count_or(f, "other_parameters", 0, std::int64_t{1} << 50);
@@ -186,7 +194,8 @@ Model read_model_file(const Field& file) {
   file.allow_only({"schema", "name", "source", "sources", "assumed", "notes", "hidden", "vocab", "max_positions",
                    "learned_positions", "tied_embeddings", "head_bias", "norm", "norms_per_layer", "attentions", "ffns",
                    "layers", "mtp", "checkpoint"});
-  if (file.at("schema").text() != kModelSchema) file.at("schema").fail(std::string("expected \"") + kModelSchema + "\"");
+  if (file.at("schema").text() != kModelSchema)
+    file.at("schema").fail(std::string("expected \"") + kModelSchema + "\"");
   Model m;
   m.name = file.at("name").text();
   m.source = file.at("source").text();
@@ -197,7 +206,9 @@ Model read_model_file(const Field& file) {
   m.tied_embeddings = flag_or(file, "tied_embeddings", false);
   m.head_bias = flag_or(file, "head_bias", false);
   m.norm = word_or(file, "norm", NormKind::rms,
-                   {{"rms", NormKind::rms}, {"layer_norm", NormKind::layer_norm}, {"layer_norm_no_bias", NormKind::layer_norm_no_bias}});
+                   {{"rms", NormKind::rms},
+                    {"layer_norm", NormKind::layer_norm},
+                    {"layer_norm_no_bias", NormKind::layer_norm_no_bias}});
   const Parts parts{file.at("attentions"), file.at("ffns"), static_cast<int>(count_or(file, "norms_per_layer", 2, 4))};
   m.layers = read_layers(file.at("layers"), parts);
   if (const auto mtp = file.find("mtp")) read_mtp(*mtp, parts, m);

@@ -5,7 +5,8 @@
 //    "attentions": {"full": {"heads": 32, "kv_heads": 8, "head_dim": 128}},
 //    "ffns": {"dense": {"width": 14336}, "experts": {"experts": 8, "top_k": 2, "width": 14336}},
 //    "layers": [{"repeat": 1, "attention": "full", "ffn": "dense"},
-//               {"repeat": 15, "pattern": [{"attention": "full", "ffn": "experts"}, {"attention": "full", "ffn": "dense"}]}],
+//               {"repeat": 15, "pattern": [{"attention": "full", "ffn": "experts"}, {"attention": "full", "ffn":
+//               "dense"}]}],
 //    "mtp": {"layers": [{"repeat": 1, "attention": "full", "ffn": "experts"}], "shares_embeddings": false},
 //    "checkpoint": {"format": "bf16", "mtp": true}}
 // "sources" may name single figures whose source differs; "assumed" says what stands on memory.

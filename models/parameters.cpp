@@ -19,9 +19,9 @@ std::int64_t idle_parameters(const Layer& layer, const LayerParameters& p) {
 }
 
 struct CheckpointParts {
-  std::int64_t main = 0;        // trained, selection biases, other buffers, other parts
+  std::int64_t main = 0;  // trained, selection biases, other buffers, other parts
   std::int64_t main_scales = 0;
-  std::int64_t mtp = 0;         // with its copies of embedding and head
+  std::int64_t mtp = 0;  // with its copies of embedding and head
   std::int64_t mtp_scales = 0;
 };
 
@@ -64,14 +64,29 @@ LayerParameters layer_parameters(const Model& m, const Layer& layer) {
   for (const Tensor& t : layer_tensors(m, layer)) {
     if (!t.trained) continue;
     switch (t.component) {
-      case Component::attention: out.attention += t.count(); break;
-      case Component::qk_norm: out.qk_norm += t.count(); break;
-      case Component::norms: out.norms += t.count(); break;
-      case Component::mlp: out.mlp += t.count(); break;
-      case Component::router: out.router += t.count(); break;
-      case Component::routed_experts: out.experts += t.count(); break;
-      case Component::shared_experts: out.shared += t.count(); break;
-      default: break;
+      case Component::attention:
+        out.attention += t.count();
+        break;
+      case Component::qk_norm:
+        out.qk_norm += t.count();
+        break;
+      case Component::norms:
+        out.norms += t.count();
+        break;
+      case Component::mlp:
+        out.mlp += t.count();
+        break;
+      case Component::router:
+        out.router += t.count();
+        break;
+      case Component::routed_experts:
+        out.experts += t.count();
+        break;
+      case Component::shared_experts:
+        out.shared += t.count();
+        break;
+      default:
+        break;
     }
   }
   if (layer.moe) out.expert = out.experts / layer.moe->experts;

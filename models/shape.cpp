@@ -6,9 +6,14 @@
 namespace shardplan {
 namespace {
 
-void check_range(std::int64_t value, std::int64_t least, std::int64_t most, const char* name, const std::string& where) {
-  if (value < least) throw InputError(where, std::string(name) + " out of range: " + std::to_string(value) + " is below " + std::to_string(least));
-  if (value > most) throw InputError(where, std::string(name) + " out of range: " + std::to_string(value) + " is above " + std::to_string(most));
+void check_range(std::int64_t value, std::int64_t least, std::int64_t most, const char* name,
+                 const std::string& where) {
+  if (value < least)
+    throw InputError(
+        where, std::string(name) + " out of range: " + std::to_string(value) + " is below " + std::to_string(least));
+  if (value > most)
+    throw InputError(
+        where, std::string(name) + " out of range: " + std::to_string(value) + " is above " + std::to_string(most));
 }
 
 void check_shape(const ModelShape& s, const std::string& where) {
@@ -21,9 +26,10 @@ void check_shape(const ModelShape& s, const std::string& where) {
   check_range(s.experts, 0, kMostExperts, "experts", where);
   check_range(s.full_attention_every, 0, kMostLayers, "full_attention_every", where);
   const std::pair<const char*, std::int64_t> widths[] = {
-      {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim}, {"ffn", s.ffn}, {"top_k", s.top_k}, {"moe_ffn", s.moe_ffn},
-      {"shared_ffn", s.shared_ffn}, {"q_lora", s.q_lora}, {"kv_lora", s.kv_lora}, {"qk_nope", s.qk_nope},
-      {"qk_rope", s.qk_rope}, {"v_head", s.v_head}, {"learned_positions", s.learned_positions}};
+      {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim}, {"ffn", s.ffn},
+      {"top_k", s.top_k},       {"moe_ffn", s.moe_ffn},   {"shared_ffn", s.shared_ffn},
+      {"q_lora", s.q_lora},     {"kv_lora", s.kv_lora},   {"qk_nope", s.qk_nope},
+      {"qk_rope", s.qk_rope},   {"v_head", s.v_head},     {"learned_positions", s.learned_positions}};
   for (const auto& [name, value] : widths) check_range(value, 0, kMostFeatures, name, where);
   check_range(s.window, 0, kMostPositions, "window", where);
   if (s.head_dim == 0 && s.kv_lora == 0 && s.hidden % s.heads != 0) {

@@ -18,16 +18,17 @@ struct ModelShape {
   std::int64_t head_dim = 0;  // 0 = hidden / heads
   std::int64_t ffn = 0;       // dense layers
   std::int64_t vocab = 0;
-  bool gated = true;          // SwiGLU; false = two matrices (GELU)
+  bool gated = true;  // SwiGLU; false = two matrices (GELU)
   bool tied_embeddings = false;
-  // Norms and biases follow `gated` where they are not stated: gated = RMS norms without biases (Llama-like), else layer
-  // norms and biases on every linear layer (GPT-like).
+  // Norms and biases follow `gated` where they are not stated: gated = RMS norms without biases (Llama-like), else
+  // layer norms and biases on every linear layer (GPT-like).
   std::optional<NormKind> norm;
   std::optional<bool> biases;
   QkNorm qk_norm = QkNorm::none;
   std::int64_t learned_positions = 0;
   std::int64_t window = 0;
-  std::int64_t full_attention_every = 0;  // with a window: every n-th layer attends to all (gpt-oss: 2); 0 = no layer does
+  std::int64_t full_attention_every =
+      0;  // with a window: every n-th layer attends to all (gpt-oss: 2); 0 = no layer does
   // Mixture of experts, where experts > 0:
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
@@ -39,7 +40,7 @@ struct ModelShape {
   std::int64_t kv_lora = 0;
   std::int64_t qk_nope = 0;  // 0 = head_dim
   std::int64_t qk_rope = 0;
-  std::int64_t v_head = 0;   // 0 = qk_nope
+  std::int64_t v_head = 0;      // 0 = qk_nope
   std::int64_t mtp_layers = 0;  // like the last layer
 };
 

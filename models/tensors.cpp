@@ -128,10 +128,8 @@ std::vector<Tensor> layer_tensors(const Model& m, const Layer& l) {
   } else {
     add_grouped_query(out, m, l.attention);
   }
-  static constexpr std::array<std::array<std::string_view, 2>, 4> kNorms = {{{"norm_1", "norm_1_bias"},
-                                                                             {"norm_2", "norm_2_bias"},
-                                                                             {"norm_3", "norm_3_bias"},
-                                                                             {"norm_4", "norm_4_bias"}}};
+  static constexpr std::array<std::array<std::string_view, 2>, 4> kNorms = {
+      {{"norm_1", "norm_1_bias"}, {"norm_2", "norm_2_bias"}, {"norm_3", "norm_3_bias"}, {"norm_4", "norm_4_bias"}}};
   for (int i = 0; i < l.norms && i < 4; ++i) {
     const auto& name = kNorms[static_cast<std::size_t>(i)];
     add_norm(out, name[0], name[1], m);

@@ -1,5 +1,6 @@
 #pragma once
-// Every stored tensor of a model, one entry a kind: parameters, checkpoint bytes and tensor-parallel shards all come from here.
+// Every stored tensor of a model, one entry a kind: parameters, checkpoint bytes and tensor-parallel shards all come
+// from here.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -9,7 +10,19 @@
 
 namespace shardplan {
 
-enum class Component { embedding, positions, attention, qk_norm, norms, mlp, router, routed_experts, shared_experts, head, mtp_projection };
+enum class Component {
+  embedding,
+  positions,
+  attention,
+  qk_norm,
+  norms,
+  mlp,
+  router,
+  routed_experts,
+  shared_experts,
+  head,
+  mtp_projection
+};
 inline constexpr std::array<std::string_view, 11> kComponentNames = {
     "embedding", "positions",      "attention",      "qk_norm", "norms",         "mlp",
     "router",    "routed_experts", "shared_experts", "head",    "mtp_projection"};
@@ -21,13 +34,14 @@ enum class TensorCut { replicated, columns, rows };
 struct Tensor {
   std::string_view name;  // "q", "k", "up", ...: literals, unique within a layer
   Component component = Component::attention;
-  std::int64_t out = 0;    // output features (a vector's length)
-  std::int64_t in = 1;     // input features (1 for a vector)
-  std::int64_t copies = 1; // experts
+  std::int64_t out = 0;     // output features (a vector's length)
+  std::int64_t in = 1;      // input features (1 for a vector)
+  std::int64_t copies = 1;  // experts
   TensorCut cut = TensorCut::replicated;
-  std::int64_t units = 1;  // indivisible pieces along the cut: heads, KV heads, or features; fewer than tp are duplicated
-  bool linear = false;     // a matrix that FP8 recipes store in FP8 (attention, MLP, experts; not router, embedding, head)
-  bool trained = true;     // false: a buffer (selection bias)
+  std::int64_t units =
+      1;                // indivisible pieces along the cut: heads, KV heads, or features; fewer than tp are duplicated
+  bool linear = false;  // a matrix that FP8 recipes store in FP8 (attention, MLP, experts; not router, embedding, head)
+  bool trained = true;  // false: a buffer (selection bias)
 
   std::int64_t count() const { return out * in * copies; }
 };

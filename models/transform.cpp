@@ -31,10 +31,12 @@ Model with_each_moe(Model m, const std::string& where, Change change) {
 
 Model segment_experts(const Model& model, std::int64_t m, const std::string& where) {
   if (m < 1) throw InputError(where, "an expert is cut into at least one piece");
-  if (m > kMostExperts) throw InputError(where, "out of range: " + std::to_string(m) + " is above " + std::to_string(kMostExperts));
+  if (m > kMostExperts)
+    throw InputError(where, "out of range: " + std::to_string(m) + " is above " + std::to_string(kMostExperts));
   Model out = with_each_moe(model, where, [&](Moe& e) {
     if (e.width % m != 0) {
-      throw InputError(where, "an expert of width " + std::to_string(e.width) + " does not divide into " + std::to_string(m) + " pieces");
+      throw InputError(where, "an expert of width " + std::to_string(e.width) + " does not divide into " +
+                                  std::to_string(m) + " pieces");
     }
     e.experts *= m;
     e.top_k *= m;
@@ -61,7 +63,8 @@ Model isolate_shared(const Model& model, std::int64_t s, const std::string& wher
 
 Model upcycle(const Model& model, std::int64_t experts, std::int64_t top_k, const std::string& where) {
   if (model.has_moe()) throw InputError(where, model.name + " already is a mixture of experts");
-  if (experts < 1 || experts > kMostExperts) throw InputError(where, "out of range: " + std::to_string(experts) + " experts");
+  if (experts < 1 || experts > kMostExperts)
+    throw InputError(where, "out of range: " + std::to_string(experts) + " experts");
   if (top_k < 1 || top_k > experts) {
     throw InputError(where, "a token chooses " + std::to_string(top_k) + " of " + std::to_string(experts) + " experts");
   }

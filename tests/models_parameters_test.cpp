@@ -15,8 +15,8 @@ struct Published {
 
 // Published totals: sums over the checkpoints' tensors as the Hugging Face safetensors listing gives them.
 const Published kPublished[] = {
-    {"llama-2-7b", "", 6738417664},        // with 32 x 64 rotary buffers
-    {"llama-2-13b", "", 13015866880},      // with 40 x 64 rotary buffers
+    {"llama-2-7b", "", 6738417664},    // with 32 x 64 rotary buffers
+    {"llama-2-13b", "", 13015866880},  // with 40 x 64 rotary buffers
     {"llama-3.1-8b", "", 8030261248},
     {"llama-3.1-70b", "", 70553706496},
     {"llama-3.1-405b", "", 405853388800},
@@ -49,9 +49,9 @@ const Published kPublished[] = {
     {"gpt-oss-120b", "bf16", 116829156672},
     {"glm-4.5", "", 358337791296},
     {"glm-4.5-air", "", 110468824832},
-    {"glm-4.5-air", "bf16", 106852251264},  // INTELLECT-3
-    {"minimax-m2.5", "bf16", 228689764864}, // MiniMax-M2
-    {"minimax-m2.5", "", 228703644928},     // FP8
+    {"glm-4.5-air", "bf16", 106852251264},   // INTELLECT-3
+    {"minimax-m2.5", "bf16", 228689764864},  // MiniMax-M2
+    {"minimax-m2.5", "", 228703644928},      // FP8
 };
 
 std::int64_t form_of(const ParameterCounts& counts, const std::string& form) {

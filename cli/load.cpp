@@ -1,0 +1,128 @@
+#include "cli/load.hpp"
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/quantity_text.hpp"
+#include "base/suggest.hpp"
+#include "cli/output.hpp"
+#include "models/load_model.hpp"
+
+namespace shardplan {
+namespace {
+
+constexpr std::int64_t kMostGpus = std::int64_t{1} << 24;
+constexpr std::int64_t kLongestSequence = std::int64_t{1} << 30;
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 40;
+
+struct PrecisionWord {
+  const char* text;
+  DataType type;
+};
+constexpr PrecisionWord kPrecisions[] = {
+    {"bf16", DataType::bf16},           {"fp16", DataType::fp16},      {"fp8", DataType::fp8},
+    {"fp8-delayed", DataType::fp8},     {"fp8-tensor", DataType::fp8}, {"fp8-row", DataType::fp8_row},
+    {"fp8-block", DataType::fp8_block}, {"mxfp8", DataType::mxfp8},    {"nvfp4", DataType::nvfp4}};
+
+std::int64_t in_range(std::int64_t value, std::int64_t most, const std::string& where) {
+  if (value < 1) throw InputError(where, "out of range: " + std::to_string(value) + " is below 1");
+  if (value > most)
+    throw InputError(where, "out of range: " + std::to_string(value) + " is above " + std::to_string(most));
+  return value;
+}
+
+std::int64_t read_global_batch(const CommonOptions& o, std::int64_t seq_len) {
+  if (o.global_batch.empty() == o.global_batch_tokens.empty()) {
+    throw InputError("--global-batch", o.global_batch.empty()
+                                           ? "expected --global-batch (sequences) or --global-batch-tokens"
+                                           : "given together with --global-batch-tokens: use one of them");
+  }
+  if (!o.global_batch.empty())
+    return in_range(parse_binary_count(o.global_batch, "--global-batch"), kLargestBatch, "--global-batch");
+  const std::int64_t tokens = in_range(parse_binary_count(o.global_batch_tokens, "--global-batch-tokens"),
+                                       std::int64_t{1} << 50, "--global-batch-tokens");
+  if (tokens % seq_len != 0) {
+    throw InputError("--global-batch-tokens",
+                     std::to_string(tokens) + " tokens are not whole sequences of " + std::to_string(seq_len));
+  }
+  return in_range(tokens / seq_len, kLargestBatch, "--global-batch-tokens");
+}
+
+}  // namespace
+
+void add_model_option(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("--model", o.model, "built-in name, model file, config.json or its folder")->required();
+}
+
+void add_cluster_options(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("--cluster", o.cluster, "GPU name, named cluster or cluster file")->required();
+  verb.add_option("--gpus", o.gpus, "how many GPUs")->required();
+}
+
+void add_layout_option(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("--layout", o.layout, "for example \"tp8 pp4 dp16 zero1\"")->required();
+}
+
+void add_batch_options(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("--seq-len", o.seq_len, "tokens a sequence; k = 1,024")->default_str(o.seq_len);
+  verb.add_option("--global-batch", o.global_batch, "sequences a step");
+  verb.add_option("--global-batch-tokens", o.global_batch_tokens, "tokens a step; k = 1,024, M = 1,048,576");
+  verb.add_option("--precision", o.precision, "bf16|fp16|fp8|fp8-delayed|fp8-tensor|fp8-row|fp8-block|mxfp8|nvfp4")
+      ->default_str(o.precision);
+}
+
+void add_recipe_option(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("--recipe", o.recipe,
+                  "bytes per parameter: megatron, megatron-plain, whiteboard, fsdp-fp32, bf16-pure, deepseek-v3")
+      ->default_str(o.recipe);
+}
+
+void add_fidelity_options(CLI::App& verb, CommonOptions& o) {
+  verb.add_option("--rates", o.rates, "calibrated|datasheet")->default_str(o.rates);
+  verb.add_option("--network", o.network, "table|bound|flows")->default_str(o.network);
+  verb.add_option("--stack", o.stack, "training framework whose overlaps and fusions are assumed")
+      ->default_str(o.stack);
+}
+
+void add_question_options(CLI::App& verb, CommonOptions& o) {
+  add_model_option(verb, o);
+  add_cluster_options(verb, o);
+  add_batch_options(verb, o);
+  add_recipe_option(verb, o);
+  add_fidelity_options(verb, o);
+  add_format_option(verb, o.format);
+}
+
+Model read_model(const CommonOptions& o) {
+  Model model = load_model(o.model);
+  for (const std::string& note : model.notes) print_warning(model.name + ": " + note);
+  return model;
+}
+
+std::int64_t read_gpus(const CommonOptions& o) { return in_range(parse_count(o.gpus, "--gpus"), kMostGpus, "--gpus"); }
+
+Workload read_workload(const CommonOptions& o) {
+  Workload w;
+  w.seq_len = in_range(parse_binary_count(o.seq_len, "--seq-len"), kLongestSequence, "--seq-len");
+  w.global_batch = read_global_batch(o, w.seq_len);
+  w.precision = parse_precision(o.precision, "--precision");
+  return w;
+}
+
+DataType parse_precision(const std::string& text, const std::string& where) {
+  std::vector<std::string> known;
+  for (const PrecisionWord& word : kPrecisions) {
+    if (text == word.text) return word.type;
+    known.emplace_back(word.text);
+  }
+  throw InputError(where, "unknown precision \"" + text.substr(0, 60) + "\"" + did_you_mean(text, known));
+}
+
+Rates read_rates(const CommonOptions& o) {
+  if (o.rates == "calibrated") return Rates::calibrated;
+  if (o.rates == "datasheet") return Rates::datasheet;
+  throw InputError("--rates", "expected calibrated or datasheet, got \"" + o.rates.substr(0, 60) + "\"");
+}
+
+}  // namespace shardplan
