@@ -17,12 +17,14 @@ namespace shardplan {
 // One line a verb: its file is cli/<name>.cpp.
 void add_bubble(CLI::App& app);
 void add_model(CLI::App& app);
+void add_router(CLI::App& app);
 
 namespace {
 
 constexpr std::array kVerbs = {
     Verb{"model", add_model},
     Verb{"bubble", add_bubble},
+    Verb{"router", add_router},
 };
 
 int fail(const std::string& where, const std::string& what, int code) {
