@@ -18,6 +18,7 @@ namespace shardplan {
 void add_bubble(CLI::App& app);
 void add_model(CLI::App& app);
 void add_router(CLI::App& app);
+void add_validate(CLI::App& app);
 
 namespace {
 
@@ -25,6 +26,7 @@ constexpr std::array kVerbs = {
     Verb{"model", add_model},
     Verb{"bubble", add_bubble},
     Verb{"router", add_router},
+    Verb{"validate", add_validate},
 };
 
 int fail(const std::string& where, const std::string& what, int code) {
@@ -65,8 +67,10 @@ int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto end = what.find('\n'); end != std::string::npos) what.resize(end);
   // CLI11 writes "--name: what": keep its place as ours.
   if (what.rfind("--", 0) == 0) {
-    if (const auto colon = what.find(": "); colon != std::string::npos) return fail(what.substr(0, colon), what.substr(colon + 2), 2);
-    if (const auto space = what.find(' '); space != std::string::npos) return fail(what.substr(0, space), what.substr(space + 1), 2);
+    if (const auto colon = what.find(": "); colon != std::string::npos)
+      return fail(what.substr(0, colon), what.substr(colon + 2), 2);
+    if (const auto space = what.find(' '); space != std::string::npos)
+      return fail(what.substr(0, space), what.substr(space + 1), 2);
   }
   return fail(verb->get_name().empty() ? "shardplan" : verb->get_name(), what, 2);
 }

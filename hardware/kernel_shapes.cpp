@@ -1,0 +1,116 @@
+#include "hardware/kernel_shapes.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shardplan {
+
+namespace {
+constexpr double kResultBytes = 2;  // results of 16 bit, whatever the operands
+}  // namespace
+
+GemmDims gemm_dims(const Gemm& g) {
+  switch (g.pass) {
+    case GemmPass::input_grad:
+      return {g.m, g.k, g.n};
+    case GemmPass::weight_grad:
+      return {g.n, g.k, g.m};
+    case GemmPass::forward:
+      break;
+  }
+  return {g.m, g.n, g.k};
+}
+
+KernelWork gemm_work(double m, double n, double k, double bytes) {
+  return {2 * m * n * k, bytes * (m * k + k * n) + kResultBytes * m * n};
+}
+
+KernelWork gemm_work(const Gemm& g) {
+  const GemmDims d = gemm_dims(g);
+  KernelWork work = gemm_work(double(d.m), double(d.n), double(d.k), bytes_of(g.type));
+  if (g.pass == GemmPass::weight_grad && g.accumulate_fp32)
+    work.bytes += (8 - kResultBytes) * double(d.m) * double(d.n);
+  return {work.flops * double(g.batch), work.bytes * double(g.batch)};
+}
+
+double average_keys(const AttentionShape& a) {
+  const double q = double(a.q_len), kv = double(a.kv_len);
+  if (!a.causal) return a.window > 0 ? std::min(kv, double(a.window)) : kv;
+  const double seen = std::min(q, kv);  // rows that see any key
+  double keys = (kv - 0.5 * seen) * seen / q;
+  if (a.window > 0) {
+    // Row i of q sees min(window, first + i) keys, first = kv - seen.
+    const double w = double(a.window), first = kv - seen;
+    const double ramp = std::clamp(w - first, 0.0, seen);
+    keys = std::min(keys, (ramp * (first + 0.5 * ramp) + (seen - ramp) * w) / q);
+  }
+  return std::max(keys, 0.5);
+}
+
+AttentionFeatures attention_features(const AttentionShape& a) {
+  const double keys = average_keys(a);
+  const double seq = 2 * keys;
+  const double dv = a.v_head_dim > 0 ? double(a.v_head_dim) : double(a.head_dim);
+  return {double(a.batch) * double(a.heads) * double(a.q_len) / seq, seq, double(a.heads) / double(a.kv_heads),
+          0.5 * (double(a.head_dim) + dv)};
+}
+
+KernelWork attention_work(const AttentionFeatures& f, double bytes, double kv_bytes) {
+  const double rows = f.batch_heads * f.seq;
+  return {4 * f.head_dim * rows * 0.5 * f.seq, 2 * f.head_dim * rows * (bytes + kv_bytes / f.group)};
+}
+
+KernelWork attention_work(const AttentionShape& a) {
+  const AttentionFeatures f = attention_features(a);
+  const double bytes = bytes_of(a.type), kv_bytes = bytes_of(a.kv_type == DataType::bf16 ? a.type : a.kv_type);
+  const double d = f.head_dim, rows = double(a.batch) * double(a.heads) * double(a.q_len);
+  const double kv_rows = double(a.batch) * double(a.kv_heads) * double(a.kv_len);
+  const double times = a.pass == AttentionPass::backward ? kBackwardOverForward : 1;
+  return {times * 4 * d * rows * 0.5 * f.seq, times * 2 * d * (rows * bytes + kv_rows * kv_bytes)};
+}
+
+KernelWork expert_work(double rows, double active, double hidden, double inter, double products, double bytes) {
+  return {2 * rows * hidden * inter * products,
+          bytes * active * hidden * inter * products + kResultBytes * rows * (hidden + inter) * 2};
+}
+
+ExpertFeatures expert_features(const ExpertLayer& layer) {
+  ExpertFeatures f;
+  for (const std::int64_t t : layer.tokens) {
+    f.rows += double(t);
+    f.active += t > 0;
+    f.largest = std::max(f.largest, double(t));
+  }
+  f.hidden = double(layer.hidden);
+  f.inter = double(layer.inter);
+  f.work = expert_work(f.rows, f.active, f.hidden, f.inter, f.products, bytes_of(layer.type));
+  return f;
+}
+
+ExpertFeatures grouped_features(const GroupedGemm& g) {
+  ExpertFeatures f;
+  for (const std::int64_t t : g.tokens) {
+    f.rows += double(t);
+    f.active += t > 0;
+    f.largest = std::max(f.largest, double(t));
+  }
+  f.hidden = double(std::max(g.n, g.k));
+  f.inter = double(std::min(g.n, g.k));
+  f.products = 1;
+  f.work = expert_work(f.rows, f.active, f.hidden, f.inter, 1, bytes_of(g.type));
+  if (g.pass == GemmPass::weight_grad && g.accumulate_fp32)
+    f.work.bytes += (8 - bytes_of(g.type)) * f.active * f.hidden * f.inter;
+  return f;
+}
+
+LogGrid::Logs expert_logs(const ExpertFeatures& f) {
+  return {std::log(f.rows / std::max(f.active, 1.0)), std::log(std::max(f.active, 1.0)), std::log(f.inter),
+          std::log(f.hidden)};
+}
+
+KernelWork expert_work_at(const LogGrid::Logs& at, const ExpertFeatures& f, double bytes) {
+  const double active = std::exp(at[1]);
+  return expert_work(std::exp(at[0]) * active, active, std::exp(at[3]), std::exp(at[2]), f.products, bytes);
+}
+
+}  // namespace shardplan

@@ -1,0 +1,242 @@
+#include "hardware/kernels.hpp"
+
+#include <cmath>
+
+#include "base/errors.hpp"
+#include "hardware/kernel_choice.hpp"
+#include "hardware/kernel_memo.hpp"
+#include "hardware/kernel_shapes.hpp"
+
+namespace shardplan {
+
+namespace {
+
+std::uint64_t word(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+template <class E>
+unsigned index_of(E value) {
+  return static_cast<unsigned>(value);
+}
+
+/// Small enumerations and flags of a shape in one word; `kind` keeps classes apart.
+std::uint64_t packed(std::initializer_list<unsigned> parts) {
+  std::uint64_t out = 0;
+  for (const unsigned part : parts) out = out << 6 | (part & 63u);
+  return out;
+}
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t h = 0xCBF29CE484222325ULL;  // FNV-1a
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  return h;
+}
+
+Price certain(double seconds) { return {seconds, seconds, seconds, Basis::datasheet}; }
+
+void require(bool ok, const char* where, const char* what) {
+  if (!ok) throw InputError(where, what);
+}
+
+void check(const Gemm& g) {
+  require(g.m >= 0 && g.n >= 0 && g.k >= 0 && g.batch >= 0, "gemm", "m, n, k and batch cannot be negative");
+}
+
+void check(const AttentionShape& a) {
+  require(a.batch >= 0 && a.q_len >= 0 && a.kv_len >= 0 && a.window >= 0, "attention",
+          "batch, lengths and window cannot be negative");
+  require(a.heads > 0 && a.kv_heads > 0 && a.head_dim > 0 && a.v_head_dim >= 0, "attention",
+          "heads, KV heads and head size must be positive");
+}
+
+}  // namespace
+
+struct KernelModel::Impl {
+  Impl(const Gpu& g, Rates r) : gpu(g), rates(r), choice(gpu), serial(KernelMemo::new_model()) {}
+
+  Gpu gpu;
+  Rates rates;
+  KernelChoice choice;
+  std::uint64_t serial;
+
+  Price gemm(const Gemm& g, KernelEvidence* evidence) const {
+    if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return {0, 0, 0, Basis::measured};
+    const GemmDims dims = gemm_dims(g);
+    const KernelWork work = gemm_work(g);
+    if (rates == Rates::datasheet) return certain(datasheet_seconds(work, choice.datasheet(g.type)));
+    const ChosenTable& chosen = choice.gemm(g.type);
+    const double bytes = bytes_of(chosen.table->type);
+    const double factor = choice.pass_factor(g) * choice.alignment_factor(dims, g.type);
+    const LogGrid::Logs logs{std::log(double(dims.m) * double(g.batch)), std::log(double(dims.n)),
+                             std::log(double(dims.k))};
+    const auto work_at = [&](const LogGrid::Logs& at) {
+      return gemm_work(std::exp(at[0]), std::exp(at[1]), std::exp(at[2]), bytes);
+    };
+    return price_from_table(chosen, logs, work, work_at, factor, evidence);
+  }
+
+  Price unfused(const AttentionShape& a) const;
+  Price attention(const AttentionShape& a, KernelEvidence* evidence) const;
+  Price memory_bound(MemoryKernel kernel, double bytes, KernelEvidence* evidence) const;
+  Price experts(const ExpertFeatures& f, DataType type, std::string_view build, KernelEvidence* evidence) const;
+};
+
+Price KernelModel::Impl::attention(const AttentionShape& a, KernelEvidence* evidence) const {
+  if (a.batch == 0 || a.q_len == 0 || a.kv_len == 0) return {0, 0, 0, Basis::measured};
+  if (rates == Rates::datasheet) return certain(datasheet_seconds(attention_work(a), choice.datasheet(a.type)));
+  if (a.library == AttentionLibrary::unfused) return unfused(a);
+  const AttentionFeatures f = attention_features(a);
+  const ChosenTable chosen = choice.attention(a);
+  const double bytes = bytes_of(a.type), kv_bytes = bytes_of(a.kv_type == DataType::bf16 ? a.type : a.kv_type);
+  const LogGrid::Logs logs{std::log(f.batch_heads), std::log(f.seq), std::log(f.group), std::log(f.head_dim)};
+  const auto work_at = [&](const LogGrid::Logs& at) {
+    return attention_work({std::exp(at[0]), std::exp(at[1]), std::exp(at[2]), std::exp(at[3])}, bytes, kv_bytes);
+  };
+  AttentionShape forward = a;
+  forward.pass = AttentionPass::forward;
+  Price price = price_from_table(chosen, logs, attention_work(forward), work_at, 1, evidence);
+  if (a.pass == AttentionPass::forward) return price;
+  const ChosenTable backward = choice.attention_backward(a);
+  LogGrid::Logs at{std::log(f.seq), std::log(f.head_dim)};
+  double ratio = backward.table->scale;
+  if (!backward.table->grid.empty()) {
+    backward.table->grid.clamp(at);
+    ratio *= std::exp(backward.table->grid.value(at));
+  }
+  // The ratio's own spread adds to the forward's in quadrature of logarithms.
+  const ErrorBand& band = backward.table->bands.front();
+  const auto join = [](double a_log, double b_log) { return std::sqrt(a_log * a_log + b_log * b_log); };
+  price = {price.seconds * ratio,
+           price.seconds * ratio * std::exp(-join(std::log(price.low / price.seconds), std::log(band.low))),
+           price.seconds * ratio * std::exp(join(std::log(price.high / price.seconds), std::log(band.high))),
+           price.basis};
+  if (backward.transferred) price.basis = weaker(price.basis, Basis::transferred);
+  if (evidence != nullptr) evidence->ratio *= ratio;
+  return price;
+}
+
+Price KernelModel::Impl::memory_bound(MemoryKernel kernel, double bytes, KernelEvidence* evidence) const {
+  require(bytes >= 0 && std::isfinite(bytes), "memory-bound kernel", "bytes must be a number that is not negative");
+  if (bytes == 0) return {0, 0, 0, Basis::measured};
+  const KernelWork work{0, bytes};
+  if (rates == Rates::datasheet) return certain(datasheet_seconds(work, choice.datasheet(DataType::bf16)));
+  const auto work_at = [](const LogGrid::Logs& at) { return KernelWork{0, std::exp(at[0])}; };
+  return price_from_table(choice.memory(kernel), {std::log(bytes)}, work, work_at, 1, evidence);
+}
+
+/// Scores through memory, as stacks before FlashAttention did it. Passes over the b h q kv scores of 16 bit, forward:
+/// written by Q K^T, softmax with mask and scale reads and writes, dropout reads, writes and stores a mask byte (2.5
+/// passes), P V reads: 6.5 with dropout, 4 without. Backward: dV reads P, dP is written, dropout reads dP and its mask
+/// and writes, softmax reads P and dP and writes dS, dQ and dK read dS: 9.5, 7 without. No causal halving: these
+/// products are dense. Leaves out the transposes.
+Price KernelModel::Impl::unfused(const AttentionShape& a) const {
+  const std::int64_t copies = a.batch * a.heads;
+  const std::int64_t dv = a.v_head_dim > 0 ? a.v_head_dim : a.head_dim;
+  const double scores = double(copies) * double(a.q_len) * double(a.kv_len) * bytes_of(a.type);
+  Price sum{0, 0, 0, Basis::measured};
+  const auto add = [&](const Price& p, double times) {
+    sum = {sum.seconds + times * p.seconds, sum.low + times * p.low, sum.high + times * p.high,
+           weaker(sum.basis, p.basis)};
+  };
+  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    Gemm g;
+    g.m = m, g.n = n, g.k = k, g.batch = copies, g.type = a.type;
+    return gemm(g, nullptr);
+  };
+  const auto passes = [&](double count) { add(memory_bound(MemoryKernel::copy, count * scores, nullptr), 1); };
+  if (a.pass == AttentionPass::forward) {
+    add(product(a.q_len, a.kv_len, a.head_dim), 1);
+    passes(2);
+    if (a.dropout) passes(2.5);
+    add(product(a.q_len, dv, a.kv_len), 1);
+  } else {
+    add(product(a.kv_len, dv, a.q_len), 1);
+    add(product(a.q_len, a.kv_len, dv), 1);
+    if (a.dropout) passes(2.5);
+    passes(3);
+    add(product(a.q_len, a.head_dim, a.kv_len), 2);
+  }
+  return sum;
+}
+
+Price KernelModel::Impl::experts(const ExpertFeatures& f, DataType type, std::string_view build,
+                                 KernelEvidence* evidence) const {
+  if (f.rows <= 0) return {0, 0, 0, Basis::measured};
+  if (rates == Rates::datasheet) return certain(datasheet_seconds(f.work, choice.datasheet(type)));
+  const ChosenTable chosen = choice.experts(type, build);
+  const LogGrid::Logs logs = expert_logs(f);
+  const double bytes = bytes_of(chosen.table->type);
+  const auto work_at = [&](const LogGrid::Logs& at) { return expert_work_at(at, f, bytes); };
+  return price_from_table(chosen, logs, f.work, work_at, 1, evidence);
+}
+
+KernelModel::KernelModel(const Gpu& gpu, Rates rates) : impl_(std::make_unique<Impl>(gpu, rates)) {}
+KernelModel::~KernelModel() = default;
+KernelModel::KernelModel(KernelModel&&) noexcept = default;
+KernelModel& KernelModel::operator=(KernelModel&&) noexcept = default;
+
+Price KernelModel::gemm(const Gemm& g) const {
+  check(g);
+  const KernelKey key{impl_->serial, packed({1, index_of(g.type), index_of(g.pass), g.accumulate_fp32}),
+                      word(g.m),     word(g.n),
+                      word(g.k),     word(g.batch)};
+  return KernelMemo::get(key, [&] { return impl_->gemm(g, nullptr); });
+}
+
+Price KernelModel::attention(const AttentionShape& a) const {
+  check(a);
+  const KernelKey key{
+      impl_->serial,
+      packed({2, index_of(a.type), index_of(a.kv_type), index_of(a.pass), index_of(a.library), a.causal, a.dropout}) ^
+          hash_of(a.build) << 48,
+      word(a.batch) << 32 ^ word(a.heads) << 16 ^ word(a.kv_heads),
+      word(a.q_len),
+      word(a.kv_len),
+      word(a.head_dim) << 32 ^ word(a.v_head_dim),
+      word(a.window),
+      hash_of(a.build)};
+  return KernelMemo::get(key, [&] { return impl_->attention(a, nullptr); });
+}
+
+Price KernelModel::memory_bound(MemoryKernel kernel, double bytes) const {
+  return impl_->memory_bound(kernel, bytes, nullptr);
+}
+
+Price KernelModel::grouped_gemm(const GroupedGemm& g) const {
+  require(g.n >= 0 && g.k >= 0, "grouped gemm", "n and k cannot be negative");
+  const ExpertFeatures f = grouped_features(g);
+  return impl_->experts(f, g.type, g.build, nullptr);
+}
+
+Price KernelModel::expert_layer(const ExpertLayer& layer) const {
+  return impl_->experts(expert_features(layer), layer.type, layer.build, nullptr);
+}
+
+Price KernelModel::explain(const Gemm& g, KernelEvidence& evidence) const {
+  return check(g), impl_->gemm(g, &evidence);
+}
+Price KernelModel::explain(const AttentionShape& a, KernelEvidence& evidence) const {
+  return check(a), impl_->attention(a, &evidence);
+}
+Price KernelModel::explain(MemoryKernel kernel, double bytes, KernelEvidence& evidence) const {
+  return impl_->memory_bound(kernel, bytes, &evidence);
+}
+Price KernelModel::explain(const ExpertLayer& layer, KernelEvidence& evidence) const {
+  return impl_->experts(expert_features(layer), layer.type, layer.build, &evidence);
+}
+
+double KernelModel::sustained_fraction(DataType type) const {
+  if (impl_->rates == Rates::datasheet) return 1;
+  const auto* row = impl_->choice.sustained(type);
+  return row == nullptr ? 1 : row->fraction;
+}
+
+std::string_view KernelModel::sustained_source(DataType type) const {
+  const auto* row = impl_->choice.sustained(type);
+  return row == nullptr ? std::string_view("no sustained maximum is published: 1") : std::string_view(row->source);
+}
+
+double KernelModel::launch_floor() const { return impl_->rates == Rates::datasheet ? 0 : impl_->choice.launch_floor(); }
+const Gpu& KernelModel::gpu() const { return impl_->gpu; }
+Rates KernelModel::rates() const { return impl_->rates; }
+
+}  // namespace shardplan
