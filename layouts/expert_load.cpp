@@ -1,0 +1,298 @@
+#include "layouts/expert_load.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "models/routing.hpp"
+
+namespace shardplan {
+
+namespace {
+
+/// Probability that a token touches a set of copies. Experts that sit wholly in the set escape together as the draws
+/// say; of an expert with other copies elsewhere, its own chance times the share of its copies that are here,
+/// independently.
+struct Touch {
+  double weight = 0;
+  std::vector<double> shift;
+  std::vector<std::pair<std::int32_t, double>> partial;
+
+  explicit Touch(std::size_t draws) : shift(draws, 0.0) {}
+  void add(const ExpertPopularity& p, std::int32_t expert, std::int32_t copies) {
+    const auto i = static_cast<std::size_t>(expert), k = p.draws.clock.size();
+    if (copies > 1) {
+      const auto same = [&](const auto& entry) { return entry.first == expert; };
+      auto at = std::find_if(partial.begin(), partial.end(), same);
+      if (at == partial.end()) at = partial.insert(at, {expert, 0.0});
+      at->second += 1.0 / copies;
+      return;
+    }
+    weight += p.weights[i];
+    for (std::size_t j = 0; j < k; ++j) shift[j] += p.shift[i * k + j];
+  }
+  double probability(const ExpertPopularity& p) const {
+    Touch all = *this;
+    const std::size_t k = shift.size();
+    for (const auto& [expert, share] : partial) {
+      const auto i = static_cast<std::size_t>(expert);
+      const double chance = std::min(p.loads[i] * static_cast<double>(p.top_k), 1 - 1e-12);
+      all.weight += p.weights[i] * std::log1p(-share * chance) / std::log1p(-chance);
+      for (std::size_t j = 0; j < k; ++j) all.shift[j] += share * p.shift[i * k + j];
+    }
+    double escape = 1;
+    for (std::size_t j = 0; j < k; ++j) {
+      const double left = std::max(1 - p.draws.taken[j] - all.shift[j], all.weight);
+      if (left > 0) escape *= std::max(0.0, 1 - all.weight / left);
+    }
+    return 1 - escape;
+  }
+};
+
+/// Touch probabilities of ranks and nodes under a placement, and loads of the ranks.
+struct Reach {
+  std::vector<double> rank, node, load;
+};
+
+Reach reach_of(const ExpertPopularity& p, const ExpertPlacement& placement, int ranks_per_node) {
+  Reach out;
+  const std::size_t k = p.draws.clock.size();
+  const int ranks = placement.gpus();
+  for (int first = 0; first < ranks; first += ranks_per_node) {
+    Touch node(k);
+    for (int r = first; r < std::min(ranks, first + ranks_per_node); ++r) {
+      Touch rank(k);
+      double load = 0;
+      for (const std::int32_t e : placement.on_gpu[static_cast<std::size_t>(r)]) {
+        const std::int32_t copies = placement.copies[static_cast<std::size_t>(e)];
+        rank.add(p, e, copies);
+        node.add(p, e, copies);
+        load += p.loads[static_cast<std::size_t>(e)] / copies;
+      }
+      out.rank.push_back(rank.probability(p));
+      out.load.push_back(load);
+    }
+    out.node.push_back(node.probability(p));
+  }
+  return out;
+}
+
+/// E[min(X, limit)] where X counts independent events of these probabilities.
+double capped_count(std::span<const double> chances, int limit) {
+  std::vector<double> law(static_cast<std::size_t>(limit) + 1, 0.0);  // the last entry: limit or more
+  law[0] = 1;
+  for (const double p : chances) {
+    law.back() += law[law.size() - 2] * p;
+    for (std::size_t j = law.size() - 2; j > 0; --j) law[j] = law[j] * (1 - p) + law[j - 1] * p;
+    law[0] *= 1 - p;
+  }
+  double mean = 0;
+  for (std::size_t j = 0; j < law.size(); ++j) mean += static_cast<double>(j) * law[j];
+  return mean;
+}
+
+double sum(std::span<const double> v) { return std::accumulate(v.begin(), v.end(), 0.0); }
+double busiest_over_mean(std::span<const double> v) { return max_violation(v) + 1; }
+
+int limit_of(const ExpertLoadQuestion& q, int nodes) {
+  return q.nodes_per_token > 0 && q.nodes_per_token < nodes ? q.nodes_per_token : nodes;
+}
+
+/// Distinct nodes and ranks of a token whose experts are equally popular and evenly spread.
+void uniform_reach(const ExpertLoadQuestion& q, ExpertLoad& out) {
+  const std::int64_t n = q.moe->experts, k = q.moe->top_k;
+  const double nodes = static_cast<double>(q.ep) / q.ranks_per_node;
+  const int limit = limit_of(q, out.nodes);
+  const bool whole = q.ep % q.ranks_per_node == 0 && n % out.nodes == 0;
+  if (out.nodes <= 1) {
+    out.distinct_nodes = 1;
+  } else if (limit < out.nodes && whole) {
+    out.distinct_nodes = distinct_groups_limited(n, k, out.nodes, limit);
+  } else {
+    out.distinct_nodes = std::min(distinct_groups(n, k, nodes), static_cast<double>(limit));
+  }
+  // Under a node limit the k experts come from `limit` nodes' worth of ranks.
+  const double part = limit < out.nodes ? static_cast<double>(limit) / out.nodes : 1;
+  const auto pool = std::max<std::int64_t>(k, static_cast<std::int64_t>(std::llround(static_cast<double>(n) * part)));
+  out.distinct_ranks = std::min(distinct_groups(pool, k, q.ep * part), static_cast<double>(q.ep));
+}
+
+void skewed_reach(const ExpertLoadQuestion& q, const Reach& reach, ExpertLoad& out) {
+  const int limit = limit_of(q, out.nodes);
+  const double free_nodes = sum(reach.node), free_ranks = sum(reach.rank);
+  out.distinct_nodes = limit < out.nodes ? capped_count(reach.node, limit) : free_nodes;
+  // Fewer nodes hold the same k picks: ranks shrink as if picks fell evenly on the ranks of the nodes that are left.
+  out.distinct_ranks = free_ranks;
+  if (limit < out.nodes && out.distinct_nodes < free_nodes) {
+    ExpertLoad uniform_free = out, uniform_held = out;
+    ExpertLoadQuestion free = q;
+    free.nodes_per_token = 0;
+    uniform_reach(free, uniform_free);
+    uniform_reach(q, uniform_held);
+    out.distinct_ranks *= uniform_held.distinct_ranks / uniform_free.distinct_ranks;
+  }
+}
+
+void count_copies(const ExpertLoadQuestion& q, ExpertLoad& out) {
+  const double k = static_cast<double>(q.moe->top_k), nodes = out.nodes, g = std::min(q.ranks_per_node, q.ep);
+  const double other_nodes = nodes > 1 ? 1 - 1 / nodes : 0, other_ranks = g > 1 ? 1 - 1 / g : 0;
+  out.remote_nodes = out.distinct_nodes * other_nodes;
+  if (q.transport == Transport::nccl) {  // k copies, each straight to its rank
+    out.network_copies = k * (q.count_own_node ? 1 : other_nodes);
+    out.nvlink_copies = q.count_own_node ? k : k / nodes * other_ranks;
+    if (nodes <= 1) out.network_copies = 0;
+    return;
+  }
+  const double reached = q.every_copy ? std::min({static_cast<double>(limit_of(q, out.nodes)), k}) : out.distinct_nodes;
+  const double ranks = q.every_copy ? k : out.distinct_ranks;
+  out.network_copies = nodes > 1 ? reached * (q.count_own_node ? 1 : other_nodes) : 0;
+  // A copy that lands on the entry rank (the source's place in its node) needs no NVLink: one in g.
+  out.nvlink_copies = ranks * (q.count_own_node ? 1 : other_ranks);
+}
+
+std::vector<std::int64_t> tokens_of(const ExpertPlacement& placement, int rank, std::span<const double> loads,
+                                    double pairs) {
+  std::vector<std::int64_t> out;
+  for (const std::int32_t e : placement.on_gpu[static_cast<std::size_t>(rank)]) {
+    const auto i = static_cast<std::size_t>(e);
+    out.push_back(std::llround(pairs * loads[i] / placement.copies[i]));
+  }
+  return out;
+}
+
+void uniform_work(const ExpertLoadQuestion& q, ExpertLoad& out) {
+  const std::int64_t n = q.moe->experts;
+  const std::int64_t most = (n + q.ep - 1) / q.ep;
+  const double pairs = out.pairs_per_rank * q.ep;
+  out.hottest.assign(static_cast<std::size_t>(most), std::llround(pairs / static_cast<double>(n)));
+  out.mean = out.hottest;
+  if (n % q.ep != 0)
+    out.mean.assign(static_cast<std::size_t>(std::max<std::int64_t>(1, n / q.ep)),
+                    std::llround(out.pairs_per_rank / std::max(1.0, static_cast<double>(n / q.ep))));
+  out.max_over_mean_rank = out.lower_bound_rank = static_cast<double>(most) * q.ep / static_cast<double>(n);
+}
+
+/// Loads that a capacity lets through, still as shares of all selections.
+std::vector<double> kept_loads(std::span<const double> loads, double factor) {
+  std::vector<double> out(loads.begin(), loads.end());
+  if (factor > 0) {
+    for (double& l : out) l = std::min(l, factor / static_cast<double>(loads.size()));
+  }
+  return out;
+}
+
+void placed_work(const ExpertLoadQuestion& q, const ExpertPopularity& p, const ExpertPlacement& placement,
+                 ExpertLoad& out) {
+  const std::vector<double> kept = kept_loads(p.loads, q.capacity_factor);
+  const std::vector<double> loads = gpu_loads(placement, kept);
+  const auto hottest = static_cast<int>(std::max_element(loads.begin(), loads.end()) - loads.begin());
+  const double all = q.tokens_per_rank * static_cast<double>(q.moe->top_k) * q.ep;  // selections of the group
+  out.hottest = tokens_of(placement, hottest, kept, all);
+  const double slots = std::max(1.0, std::round(static_cast<double>(placement.physical()) / q.ep));
+  out.mean.assign(static_cast<std::size_t>(slots), std::llround(out.pairs_per_rank / slots));
+  out.max_over_mean_rank = busiest_over_mean(loads);
+  out.max_over_mean_expert = busiest_over_mean(p.loads);
+  out.lower_bound_rank = busiest_gpu_bound(placement, kept) * q.ep / std::max(sum(kept), 1e-300);
+}
+
+}  // namespace
+
+ExpertPopularity make_popularity(const Skew& skew, std::int64_t experts, std::int64_t top_k, std::int64_t tokens,
+                                 std::uint64_t seed) {
+  ExpertPopularity p;
+  p.uniform = skew.kind == SkewKind::none;
+  p.experts = experts;
+  p.top_k = top_k;
+  p.weights = popularity(skew, experts, top_k, tokens, seed);
+  p.loads = expected_loads(p.weights, top_k);
+  p.draws = mean_draws(p.weights, top_k);
+  for (const double w : p.weights) {
+    for (std::size_t j = 0; j < p.draws.clock.size(); ++j) {
+      p.shift.push_back((1 - std::exp(-w * p.draws.clock[j])) * (p.draws.next[j] - w));
+    }
+  }
+  return p;
+}
+
+ExpertLoad expert_load(const ExpertLoadQuestion& q) {
+  ExpertLoad out;
+  const Moe& moe = *q.moe;
+  out.nodes = (q.ep + q.ranks_per_node - 1) / q.ranks_per_node;
+  out.pairs_per_rank = q.tokens_per_rank * static_cast<double>(moe.top_k);
+  const bool uniform = q.popularity == nullptr || q.popularity->uniform;
+  if (!uniform && q.capacity_factor > 0) {
+    const auto shares = capacity_shares(q.popularity->loads, q.capacity_factor);
+    out.dropped = shares.dropped;
+    out.padding = shares.padding;
+  } else if (q.capacity_factor > 0) {
+    out.dropped = std::max(0.0, 1 - q.capacity_factor);
+    out.padding = std::max(0.0, 1 - (1 - out.dropped) / q.capacity_factor);
+  }
+  out.pairs_per_rank *= 1 - out.dropped;
+
+  if (uniform && q.redundant == 0 && q.placement == nullptr) {
+    uniform_reach(q, out);
+    uniform_work(q, out);
+  } else {
+    std::optional<ExpertPopularity> even;
+    if (q.popularity == nullptr) even = make_popularity({}, moe.experts, moe.top_k, 0, 0);
+    const ExpertPopularity& p = even ? *even : *q.popularity;
+    std::optional<ExpertPlacement> own;
+    if (q.placement == nullptr) {
+      own = q.redundant > 0 ? place_balanced(p.loads, q.ep, q.redundant) : place_contiguous(moe.experts, q.ep);
+    }
+    const ExpertPlacement& placement = own ? *own : *q.placement;
+    const Reach reach = reach_of(p, placement, q.ranks_per_node);
+    skewed_reach(q, reach, out);
+    placed_work(q, p, placement, out);
+    out.busiest_network = out.nodes > 1 ? busiest_over_mean(reach.node) : 1;
+    out.busiest_nvlink = busiest_over_mean(reach.rank);
+  }
+  count_copies(q, out);
+  const double values = q.tokens_per_rank * static_cast<double>(q.hidden) * (1 - out.dropped);
+  out.dispatch_network = values * out.network_copies * q.dispatch_bytes_per_value;
+  out.dispatch_nvlink = values * out.nvlink_copies * q.dispatch_bytes_per_value;
+  out.combine_network = values * out.network_copies * q.combine_bytes_per_value;
+  out.combine_nvlink = values * out.nvlink_copies * q.combine_bytes_per_value;
+  return out;
+}
+
+double distinct_groups(std::int64_t experts, std::int64_t top_k, double groups) {
+  if (groups <= 1) return 1;
+  const double n = static_cast<double>(experts), size = n / groups;
+  double untouched = 1;
+  for (std::int64_t j = 0; j < top_k; ++j)
+    untouched *= std::max(0.0, n - size - static_cast<double>(j)) / (n - static_cast<double>(j));
+  return groups * (1 - untouched);
+}
+
+double distinct_groups_limited(std::int64_t experts, std::int64_t top_k, std::int64_t groups, std::int64_t limit) {
+  const auto k = static_cast<std::size_t>(top_k);
+  const double size = static_cast<double>(experts / groups);
+  // All polynomials in x up to x^k, scaled by 1 / C(N, k) at the end through P summing to 1.
+  std::vector<double> one(k + 1, 0.0), power(k + 1, 0.0);  // (1 + x)^size - 1 and its j-th power
+  double c = 1;
+  for (std::size_t i = 1; i <= k; ++i) one[i] = c *= (size - static_cast<double>(i) + 1) / static_cast<double>(i);
+  power[0] = 1;
+  double mean = 0, all = 0, teams = 1;
+  for (std::int64_t j = 1; j <= groups; ++j) {
+    std::vector<double> next(k + 1, 0.0);
+    for (std::size_t a = 0; a <= k; ++a) {
+      for (std::size_t b = 1; a + b <= k; ++b) next[a + b] += power[a] * std::max(one[b], 0.0);
+    }
+    power = std::move(next);
+    teams *= static_cast<double>(groups - j + 1) / static_cast<double>(j);
+    const double weight = teams * power[k];
+    all += weight;
+    mean += weight * static_cast<double>(std::min(j, limit));
+    if (j >= top_k) break;  // k picks touch at most k groups
+  }
+  return all > 0 ? mean / all : static_cast<double>(std::min({limit, top_k, groups}));
+}
+
+double balance_flops_per_byte(const Moe& moe, double dispatch_bytes_per_value, double combine_bytes_per_value) {
+  const double matrices = moe.gated ? 3 : 2;
+  return 2 * matrices * static_cast<double>(moe.width) / (dispatch_bytes_per_value + combine_bytes_per_value);
+}
+
+}  // namespace shardplan

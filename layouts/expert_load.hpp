@@ -1,0 +1,85 @@
+#pragma once
+// What one MoE layer puts on a rank and on the wire, in expectation: tokens per expert on the hottest rank, bytes to
+// other nodes and over NVLink. Closed forms, so that a plan search can ask thousands of times a second: about 1 us for
+// a uniform popularity, 10-50 us for a skewed one (make its ExpertPopularity once).
+//
+// Left out: the counting noise of a finite batch (expected loads are used), what a node limit does to a skewed
+// popularity's loads (it moves a few percent towards nodes with hot experts), and correlation between the layers.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "layouts/expert_placement.hpp"
+#include "layouts/layout.hpp"
+#include "models/model.hpp"
+#include "models/popularity.hpp"
+
+namespace shardplan {
+
+/// A popularity prepared for many questions: one a (skew, experts, top-k, seed).
+struct ExpertPopularity {
+  bool uniform = true;
+  std::int64_t experts = 0, top_k = 0;
+  std::vector<double> weights;  // sum 1
+  std::vector<double> loads;    // expected share of the selections, sum 1
+  MeanDraws draws;
+  std::vector<double>
+      shift;  // per expert and draw: what it adds to the weight taken from the others (see popularity.hpp)
+};
+ExpertPopularity make_popularity(const Skew&, std::int64_t experts, std::int64_t top_k, std::int64_t tokens,
+                                 std::uint64_t seed);
+
+struct ExpertLoadQuestion {
+  const Moe* moe = nullptr;
+  std::int64_t hidden = 0;
+  double tokens_per_rank = 0;                    // that enter the layer on each rank of the expert group
+  int ep = 1;                                    // ranks of the group
+  int ranks_per_node = 8;                        // of the group that share an NVLink domain
+  const ExpertPopularity* popularity = nullptr;  // nullptr = uniform
+  int nodes_per_token = 0;                       // 0 = no limit
+  int redundant = 0;  // further copies, placed by place_balanced; a given `placement` overrides it
+  const ExpertPlacement* placement = nullptr;
+  double capacity_factor = 0;               // 0 = dropless
+  Transport transport = Transport::deepep;  // nccl: every copy goes straight to its rank, no merging per node or rank
+  double dispatch_bytes_per_value = 1;      // FP8 payload; 1 + 4/128 with scales; 2 BF16
+  double combine_bytes_per_value = 2;
+  bool count_own_node = false;  // whiteboard convention: traffic as if nothing were local
+  bool every_copy = false;      // whiteboard convention: every token reaches its node limit, and k copies cross NVLink
+};
+
+struct ExpertLoad {
+  int nodes = 1;
+  // Copies of one token, means over tokens:
+  double distinct_nodes = 0;  // that its experts sit on, own node included
+  double remote_nodes = 0;    // without the own node
+  double distinct_ranks = 0;  // own rank included
+  double network_copies = 0;  // that leave the node (convention of the question)
+  double nvlink_copies = 0;   // that cross NVLink, after arrival by the network or inside the node
+  // Bytes that one rank sends in the mean, one direction of one layer's forward pass:
+  double dispatch_network = 0, dispatch_nvlink = 0, combine_network = 0, combine_nvlink = 0;
+  double busiest_network = 1;  // busiest rank's bytes over the mean
+  double busiest_nvlink = 1;
+  // Expert work. Tokens per local expert, rounded to whole tokens:
+  std::vector<std::int64_t> hottest;  // on the rank with most pairs
+  std::vector<std::int64_t> mean;     // on a rank of equal loads
+  double pairs_per_rank = 0;          // token-expert pairs of the mean rank: tokens x k, less drops
+  double max_over_mean_rank = 1, max_over_mean_expert = 1;
+  double lower_bound_rank = 1;      // over the mean, busiest_gpu_bound
+  double dropped = 0, padding = 0;  // shares (capacity factor)
+};
+
+ExpertLoad expert_load(const ExpertLoadQuestion&);
+
+/// Expected number of distinct groups that k of N experts touch, drawn without replacement, N / groups in each:
+/// G (1 - C(N - N/G, k) / C(N, k)).
+double distinct_groups(std::int64_t experts, std::int64_t top_k, double groups);
+/// The same, but at most `limit` groups a token: E[min(X, limit)], X by the exact occupancy law
+/// P(X = j) = C(G, j) [x^k] ((1 + x)^(N/G) - 1)^j / C(N, k). A token that would exceed the limit is taken to reach it.
+double distinct_groups_limited(std::int64_t experts, std::int64_t top_k, std::int64_t groups, std::int64_t limit);
+
+/// Compute over communication that hides a layer's exchange: FLOP per pair over bytes per pair, FLOP per byte:
+/// 2 x 3 h f / (h (dispatch + combine)) for gated experts of width f; 2 f at FP8 out and BF16 back.
+double balance_flops_per_byte(const Moe&, double dispatch_bytes_per_value, double combine_bytes_per_value);
+
+}  // namespace shardplan
