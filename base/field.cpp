@@ -55,7 +55,7 @@ class Builder : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return open(json::array()); }
   bool end_array() override { return close(); }
   bool key(string_t& k) override {
-    if (!seen_.back().insert(k).second) throw InputError(place() + "/" + escaped_key(k), "the member stands twice");
+    if (!seen_.back().insert(k).second) throw InputError(name_ + ": " + path() + "/" + escaped_key(k), "the member stands twice");
     keys_.back() = k;
     return true;
   }
@@ -67,11 +67,12 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
  private:
-  std::string place() const {
+  std::string path() const {
     std::string path;
     for (std::size_t i = 0; i + 1 < stack_.size(); ++i) path += "/" + step(i);
-    return name_ + ": " + (path.empty() ? "/" : path);
+    return path;
   }
+  std::string place() const { return name_ + ": " + (path().empty() ? "/" : path()); }
   std::string step(std::size_t i) const {
     return stack_[i]->is_array() ? std::to_string(stack_[i]->size() - 1) : escaped_key(keys_[i]);
   }

@@ -83,6 +83,7 @@ Json flops_json(const Figures& f) {
           {"seq_len", f.seq_len},
           {"forward_full_attention", f.forward_full.total()},
           {"forward_mtp", f.mtp.total()},
+          {"training_6n", six_n_per_token(f.model)},
           {"by_component",
            {{"attention_projections", f.forward.projections},
             {"attention_scores", f.forward.scores},
@@ -159,6 +160,7 @@ void print_flops(const Figures& f) {
               text_of_count(f.seq_len).c_str());
   print_line("forward", text_of_flops(t.total()));
   print_line("training", text_of_flops(kTrainingOverForward * t.total()), "3 x forward, no recomputation");
+  print_line("training, rule 6 N", text_of_flops(six_n_per_token(f.model)), "N = active; no attention scores");
   print_line("forward, full attention", text_of_flops(f.forward_full.total()));
   if (f.mtp.total() > 0) print_line("multi-token prediction, forward", text_of_flops(f.mtp.total()), "not in forward");
   const std::pair<const char*, double> parts[] = {{"attention projections", t.projections},

@@ -85,4 +85,8 @@ double kv_cache_bytes(const Model& m, std::int64_t context, double bytes_per_ele
   return sum;
 }
 
+double routed_bytes_per_token(const Model& m, const Moe& e, double bytes_per_element) {
+  return static_cast<double>(e.top_k * m.hidden) * bytes_per_element;
+}
+
 }  // namespace shardplan

@@ -22,4 +22,8 @@ double kv_bytes_per_token(const Model&, double bytes_per_element = 2);
 /// Cache of one sequence of `context` tokens: layers with a window keep min(context, window).
 double kv_cache_bytes(const Model&, std::int64_t context, double bytes_per_element = 2);
 
+/// What one token sends to its experts in one layer, or gets back: a hidden vector per chosen routed expert. Left out:
+/// the merging of experts on one node, and the FP32 scales of FP8 payloads.
+double routed_bytes_per_token(const Model&, const Moe&, double bytes_per_element);
+
 }  // namespace shardplan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/parameters.hpp"
 #include "models/tensors.hpp"
 
 namespace shardplan {
@@ -88,6 +89,10 @@ TokenFlops mtp_flops(const Model& m, std::int64_t seq_len, AttentionCount count)
 
 double training_flops(const Model& m, std::int64_t seq_len, AttentionCount count) {
   return kTrainingOverForward * forward_flops(m, seq_len, count).total();
+}
+
+double six_n_per_token(const Model& m) {
+  return kTrainingOverForward * kFlopsPerWeight * static_cast<double>(count_parameters(m).active);
 }
 
 }  // namespace shardplan

@@ -46,4 +46,8 @@ TokenFlops mtp_flops(const Model&, std::int64_t seq_len, AttentionCount count = 
 inline constexpr double kTrainingOverForward = 3;
 double training_flops(const Model&, std::int64_t seq_len, AttentionCount count = AttentionCount::causal);
 
+/// The rule of thumb 6 N D (Kaplan et al., arXiv 2001.08361): 6 FLOP per active parameter and token. It counts the
+/// embedding lookup as arithmetic and leaves attention scores out: N = active parameters, the result per token.
+double six_n_per_token(const Model&);
+
 }  // namespace shardplan
