@@ -15,10 +15,9 @@
 //   before the bottleneck bound (bytes over capacity of its links) and an answer at x times the bound is at most x
 //   times late; capacity that an ended flow leaves waits for at most e t and is not lost while the next step can use
 //   it; traffic whose flows all end together (equal all-to-all) is exact; at most 2 + ln(end / first end) / ln(1 + e)
-//   steps with ends, and as many without. At e = 0 the answer is exact but for rounding (a flow has ended when 1e-12 of
-//   its bytes are left). Not proved: a bound of the error by e for any traffic (max-min sharing is not monotone in its
-//   input). Measured, skewed all-to-all of hosts with 1.0-1.5 MB a flow and 50 GB/s up and down
-//   (sim_max_min_bench.cpp):
+//   steps. At e = 0 the answer is exact but for rounding (a flow has ended when 1e-12 of its bytes are left). Not
+//   proved: a bound of the error by e for any traffic (max-min sharing is not monotone in its input). Measured, skewed
+//   all-to-all of hosts with 1.0-1.5 MB a flow and 50 GB/s up and down (sim_max_min_bench.cpp):
 //     256 hosts, e = 1e-3: 243 steps, end 0.04 % late of exact (65,280 steps);
 //     1,024 hosts, e = 1e-2: 25 steps, end 0.4 % late of the bound, which an exact end cannot go below.
 //   On random small networks the end stays within 3 e of exact (sim_max_min_test.cpp).
