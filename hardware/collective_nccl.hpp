@@ -15,6 +15,7 @@
 // domain.
 #include <array>
 #include <optional>
+#include <string_view>
 
 #include "hardware/collectives.hpp"
 
@@ -40,16 +41,30 @@ struct DomainConstants {
   std::optional<NvlsConstants> nvls;
 };
 
-/// Across nodes. One latency per hop is the fabric's own; the rest belongs to NCCL and is the same everywhere.
-///   t = latency + S * factor / bandwidth + fill;  fill = min(fill_scale * sqrt(latency * S * factor / bandwidth),
-///   fill_cap * latency)
-/// `fill` is the pipeline filling: chunks grow with the message until they reach NCCL's largest.
+/// Across nodes. The hop of the fabric is its own; the rest belongs to NCCL and is the same everywhere.
+///   t = latency + T + fill,  T = S * factor / bandwidth;  fill = 1 / (1 / (fill_scale * T) + bandwidth / fill_bytes),
+///   Simple only
+/// latency: a hop takes hop_scale_p * hop + hop_extra_p. `fill`: chunks of Simple grow with the message up to NCCL's
+/// largest, all channels together hold `fill_bytes`; until then the pipeline is never full. LL and LL128 send pieces
+/// too small to matter.
 struct FabricConstants {
-  double hop_seconds = 5e-6;                          // one LL message from GPU to GPU through two NICs
-  double line_efficiency = 0.97;                      // of NIC line rate
-  std::array<double, 3> hop_scale = {1.0, 1.7, 2.8};  // LL, LL128, Simple over LL: 5 / 8.5 / 14 us in NCCL's table
+  double hop_seconds = 5e-6;      // one LL message from GPU to GPU through two NICs
+  bool ll128 = true;              // needs writes that stay in order: EFA and TCPX do not give it
+  double ring_efficiency = 0.92;  // of NIC line rate
+  double tree_efficiency = 0.82;
+  double nvls_tree_efficiency = 0.93;                 // of NVLS in the domain, which forwards to the NICs meanwhile
+  std::array<double, 3> hop_scale = {1.0, 1.2, 1.5};  // LL, LL128, Simple
+  std::array<double, 3> hop_extra = {0.0, 2.5e-6, 6.5e-6};  // seconds: 5 / 8.5 / 14 us in NCCL's table for InfiniBand
   double fill_scale = 1.0;
-  double fill_cap = 2.0;
+  double fill_bytes = 32e6;
+};
+
+/// What NCCL_NVLS_ENABLE and NCCL_ALGO allow.
+struct NcclSettings {
+  bool nvls = true;
+  std::string_view algorithm;  // "" = the quickest
+
+  bool allow(std::string_view name) const { return algorithm.empty() || algorithm == name; }
 };
 
 struct NcclAnswer {
@@ -58,14 +73,21 @@ struct NcclAnswer {
   const char* protocol = "";
 };
 
+/// NCCL's own constants (tuning.cc @5067397c) for a GPU of this link rate: where a fit starts.
+DomainConstants nccl_prior(double link_bytes_per_second);
+
 /// Bytes on the busiest wire over S: nccl-tests' busbw / algbw.
 double bus_factor(Collective, int ranks);
 /// Whether the NVLink switch can add this type (NVLS): int8 and 8-bit floats cannot.
 bool switch_can_add(DataType);
 
-NcclAnswer nccl_in_domain(const DomainConstants&, Collective, double bytes, int ranks, DataType);
+/// Whether LL128 may be used on this network: it needs 128-byte writes that arrive whole and in order.
+bool keeps_write_order(const Network&);
+
+NcclAnswer nccl_in_domain(const DomainConstants&, Collective, double bytes, int ranks, DataType,
+                          const NcclSettings& = {});
 /// `nic_bytes_per_second`: line rate of all NICs that the group's members in one domain may use.
 NcclAnswer nccl_across(const DomainConstants&, const FabricConstants&, Collective, double bytes, const GroupShape&,
-                       DataType, double nic_bytes_per_second);
+                       DataType, double nic_bytes_per_second, const NcclSettings& = {});
 
 }  // namespace shardplan

@@ -2,16 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "base/embedded.hpp"
 #include "base/errors.hpp"
 #include "base/field.hpp"
+#include "hardware/collective_rows.hpp"
 
 namespace shardplan {
 
 namespace {
 
 constexpr std::string_view kFolder = "data/collectives/";
+constexpr std::string_view kCommon = "data/collectives/common.json";
+constexpr std::array<std::string_view, 3> kTypeClassNames = {"any", "wide", "narrow"};
 
 ProtocolConstants read_protocol(const Field& f) {
   f.allow_only({"base_us", "hop_us", "bus_GBps", "pair_loss"});
@@ -22,9 +28,68 @@ ProtocolConstants read_protocol(const Field& f) {
   return p;
 }
 
-CollectiveTable read_table(const Field& f) {
+MeasuredCurve read_curve(const Field& f) {
+  f.allow_only({"op", "ranks", "types", "us"});
+  MeasuredCurve c;
+  const auto op = collective_of(f.at("op").text());
+  if (!op) f.at("op").fail("is no collective");
+  c.op = *op;
+  c.ranks = static_cast<int>(f.at("ranks").count(2, 1 << 20));
+  const std::string types = f.at("types").text();
+  const auto at = std::find(kTypeClassNames.begin(), kTypeClassNames.end(), types);
+  if (at == kTypeClassNames.end()) f.at("types").fail("must be any, wide or narrow");
+  c.type = static_cast<TypeClass>(at - kTypeClassNames.begin());
+  const Field us = f.at("us");
+  for (std::size_t i = 0; i < us.size(); ++i)
+    c.seconds.push_back(us.item(i).is_null() ? 0 : us.item(i).positive() * 1e-6);
+  return c;
+}
+
+/// Links of the domain as one GPU sees them, bytes/s per direction.
+double link_of(const Cluster& c) {
+  const double pcie = c.node.pcie_bytes_per_second.value, nvlink = c.gpu.nvlink_bytes_per_second.value;
+  return (c.node.fabric == IntraFabric::pcie && pcie > 0) || nvlink <= 0 ? pcie : nvlink;
+}
+
+/// Four significant digits are below the noise of the fit.
+double shortened(double v) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", v);
+  return std::strtod(text, nullptr);
+}
+double rounded(double v, double unit) { return std::round(v / unit) / std::round(1 / unit); }
+
+nlohmann::ordered_json protocol_json(const ProtocolConstants& p) {
+  return {{"base_us", rounded(p.base_seconds * 1e6, 1e-3)},
+          {"hop_us", rounded(p.hop_seconds * 1e6, 1e-3)},
+          {"bus_GBps", rounded(p.bus_bytes_per_second * 1e-9, 1e-3)},
+          {"pair_loss", rounded(p.pair_loss, 1e-4)}};
+}
+
+std::shared_ptr<const CollectiveCalibration> read_embedded() {
+  auto out = std::make_shared<CollectiveCalibration>();
+  for (const EmbeddedFile& file : hardware_data()) {
+    if (file.name.rfind(kFolder, 0) != 0) continue;
+    const std::string name = "hardware/" + std::string(file.name);
+    if (file.name == kCommon)
+      read_collective_common(file.text, name, *out);
+    else
+      out->tables.push_back(read_collective_table(file.text, name));
+  }
+  if (out->tables.empty()) throw InputError("hardware/data/collectives", "holds no table");
+  std::sort(out->tables.begin(), out->tables.end(), [](const auto& a, const auto& b) { return a.gpu < b.gpu; });
+  return out;
+}
+
+}  // namespace
+
+CollectiveTable read_collective_table(std::string_view json, const std::string& name) {
+  const Field f = Field::parse(json, name);
+  f.allow_only({"gpu", "family", "generation", "serves", "source", "link_GBps", "ring", "pairwise", "nvls", "curves"});
   CollectiveTable t;
   t.gpu = f.at("gpu").text();
+  t.family = f.at("family").text();
+  t.generation = f.at("generation").text();
   const Field serves = f.at("serves");
   for (std::size_t i = 0; i < serves.size(); ++i) t.serves.push_back(serves.item(i).text());
   t.source = f.at("source").text();
@@ -36,60 +101,143 @@ CollectiveTable read_table(const Field& f) {
     t.domain.nvls = NvlsConstants{nvls->at("base_us").positive() * 1e-6, nvls->at("GBps").positive() * 1e9,
                                   static_cast<int>(nvls->at("least_ranks").count(2, 1024))};
   }
+  if (const auto curves = f.find("curves")) {
+    for (std::size_t i = 0; i < curves->size(); ++i) t.curves.push_back(read_curve(curves->item(i)));
+  }
   return t;
 }
 
-std::vector<CollectiveTable> read_tables() {
-  std::vector<CollectiveTable> out;
-  for (const EmbeddedFile& file : hardware_data()) {
-    if (file.name.rfind(kFolder, 0) != 0) continue;
-    const Field f = Field::parse(file.text, "hardware/" + std::string(file.name));
-    if (f.has("ring")) out.push_back(read_table(f));
+void read_collective_common(std::string_view json, const std::string& name, CollectiveCalibration& into) {
+  const Field f = Field::parse(json, name);
+  f.allow_only({"source", "correlation", "interval", "across_nodes"});
+  const Field c = f.at("correlation"), i = f.at("interval"), a = f.at("across_nodes");
+  into.correlation = {c.at("variance").positive(),   c.at("noise").positive(),
+                      c.at("family").number(),       c.at("generation").number(),
+                      c.at("other_gpu").number(),    c.at("gather_scatter").number(),
+                      c.at("reduce_other").number(), c.at("pairwise_other").number(),
+                      c.at("ranks").positive(),      c.at("type").number(),
+                      c.at("fade").number()};
+  into.interval = {i.at("measured_small").positive(), i.at("measured_large").positive(),
+                   i.at("transferred_small").positive(), i.at("transferred_large").positive()};
+  into.fabric.ring_efficiency = a.at("ring_efficiency").positive();
+  into.fabric.tree_efficiency = a.at("tree_efficiency").positive();
+  into.fabric.nvls_tree_efficiency = a.at("nvls_tree_efficiency").positive();
+  const auto scale = a.at("hop_scale").numbers(), extra = a.at("hop_extra_us").numbers();
+  if (scale.size() != 3 || extra.size() != 3)
+    a.fail("hop_scale and hop_extra_us hold three numbers: LL, LL128, Simple");
+  for (std::size_t p = 0; p < 3; ++p) {
+    into.fabric.hop_scale[p] = scale[p];
+    into.fabric.hop_extra[p] = extra[p] * 1e-6;
   }
-  if (out.empty()) throw InputError("hardware/data/collectives", "holds no table");
-  return out;
+  into.fabric.fill_scale = a.at("fill_scale").positive();
+  into.fabric.fill_bytes = a.at("fill_bytes").positive();
+  into.across_log_deviation = a.at("log_deviation").positive();
 }
 
-const CollectiveTable* find_table(const std::string& gpu) {
-  for (const CollectiveTable& t : collective_tables()) {
+std::string json_of(const CollectiveTable& t) {
+  using json = nlohmann::ordered_json;
+  json out = {{"gpu", t.gpu},       {"family", t.family}, {"generation", t.generation},
+              {"serves", t.serves}, {"source", t.source}, {"link_GBps", t.link_bytes_per_second * 1e-9}};
+  out["ring"] = {{"ll", protocol_json(t.domain.ring[0])},
+                 {"ll128", protocol_json(t.domain.ring[1])},
+                 {"simple", protocol_json(t.domain.ring[2])}};
+  out["pairwise"] = {{"ll", protocol_json(t.domain.pairwise[0])}, {"simple", protocol_json(t.domain.pairwise[1])}};
+  if (t.domain.nvls) {
+    out["nvls"] = {{"base_us", rounded(t.domain.nvls->base_seconds * 1e6, 1e-3)},
+                   {"GBps", rounded(t.domain.nvls->bytes_per_second * 1e-9, 1e-3)},
+                   {"least_ranks", t.domain.nvls->least_ranks}};
+  }
+  std::string text = out.dump(1);
+  text.resize(text.size() - 2);  // the closing brace: one line a curve follows
+  text += ",\n \"curves\": [";
+  for (std::size_t i = 0; i < t.curves.size(); ++i) {
+    const MeasuredCurve& c = t.curves[i];
+    json us = json::array();
+    for (const double s : c.seconds) us.push_back(s > 0 ? json(shortened(s * 1e6)) : json(nullptr));
+    const json line = {{"op", collective_name(c.op)},
+                       {"ranks", c.ranks},
+                       {"types", kTypeClassNames[static_cast<std::size_t>(c.type)]},
+                       {"us", us}};
+    text += (i > 0 ? ",\n  " : "\n  ") + line.dump();
+  }
+  return text + "\n ]\n}\n";
+}
+
+std::string common_json_of(const CollectiveCalibration& c) {
+  using json = nlohmann::ordered_json;
+  const CorrelationConstants& k = c.correlation;
+  json out;
+  out["source"] =
+      "calibrated on published nccl-tests curves by leaving out whole curves (in one domain) and whole logs (across "
+      "nodes)";
+  out["correlation"] = {{"variance", k.variance},
+                        {"noise", k.noise},
+                        {"family", k.family},
+                        {"generation", k.generation},
+                        {"other_gpu", k.other_gpu},
+                        {"gather_scatter", k.gather_scatter},
+                        {"reduce_other", k.reduce_other},
+                        {"pairwise_other", k.pairwise_other},
+                        {"ranks", k.ranks},
+                        {"type", k.type},
+                        {"fade", k.fade}};
+  out["interval"] = {{"measured_small", shortened(c.interval.measured_small)},
+                     {"measured_large", shortened(c.interval.measured_large)},
+                     {"transferred_small", shortened(c.interval.transferred_small)},
+                     {"transferred_large", shortened(c.interval.transferred_large)}};
+  const FabricConstants& f = c.fabric;
+  out["across_nodes"] = {
+      {"ring_efficiency", shortened(f.ring_efficiency)},
+      {"tree_efficiency", shortened(f.tree_efficiency)},
+      {"nvls_tree_efficiency", shortened(f.nvls_tree_efficiency)},
+      {"hop_scale", {shortened(f.hop_scale[0]), shortened(f.hop_scale[1]), shortened(f.hop_scale[2])}},
+      {"hop_extra_us",
+       {shortened(f.hop_extra[0] * 1e6), shortened(f.hop_extra[1] * 1e6), shortened(f.hop_extra[2] * 1e6)}},
+      {"fill_scale", shortened(f.fill_scale)},
+      {"fill_bytes", shortened(f.fill_bytes)},
+      {"log_deviation", shortened(c.across_log_deviation)}};
+  return out.dump(1) + "\n";
+}
+
+const CollectiveTable* CollectiveCalibration::find(std::string_view gpu) const {
+  for (const CollectiveTable& t : tables) {
     if (t.gpu == gpu) return &t;
   }
   return nullptr;
 }
 
-/// Links of the domain as one GPU sees them, bytes/s per direction.
-double link_of(const Cluster& c) {
-  if (c.node.fabric == IntraFabric::pcie && c.node.pcie_bytes_per_second.value > 0)
-    return c.node.pcie_bytes_per_second.value;
-  if (c.gpu.nvlink_bytes_per_second.value > 0) return c.gpu.nvlink_bytes_per_second.value;
-  return c.node.pcie_bytes_per_second.value;
-}
-
-}  // namespace
-
-std::span<const CollectiveTable> collective_tables() {
-  static const std::vector<CollectiveTable> tables = read_tables();
-  return tables;
-}
-
-TableChoice table_for(const Cluster& cluster) {
-  const double link = link_of(cluster);
-  const auto chosen = [&](const CollectiveTable* t, bool own) {
-    return TableChoice{t, own, link > 0 ? link / t->link_bytes_per_second : 1};
-  };
-  if (const auto* t = find_table(cluster.gpu.name)) return chosen(t, true);
-  for (const CollectiveTable& t : collective_tables()) {
-    if (std::find(t.serves.begin(), t.serves.end(), cluster.gpu.name) != t.serves.end()) return chosen(&t, false);
+CorrectionField CollectiveCalibration::correction_field() const {
+  std::vector<CorrectionField::Entry> entries;
+  for (const CollectiveTable& t : tables) {
+    for (const MeasuredCurve& c : t.curves) {
+      entries.push_back({{t.gpu, t.family, t.generation, c.op, c.ranks, c.type}, log_ratios(c, t.domain)});
+    }
   }
-  if (const auto* t = find_table(cluster.gpu.sibling)) return chosen(t, false);
-  const CollectiveTable* nearest = &collective_tables().front();
+  return CorrectionField(std::move(entries), correlation);
+}
+
+std::shared_ptr<const CollectiveCalibration> collective_calibration() {
+  static const std::shared_ptr<const CollectiveCalibration> calibration = read_embedded();
+  return calibration;
+}
+
+TableChoice table_for(const CollectiveCalibration& calibration, const Cluster& cluster) {
+  const double link = link_of(cluster);
+  const auto chosen = [&](const CollectiveTable* t, bool own, bool known) {
+    return TableChoice{t, own, known, link > 0 ? link / t->link_bytes_per_second : 1};
+  };
+  if (const auto* t = calibration.find(cluster.gpu.name)) return chosen(t, true, true);
+  for (const CollectiveTable& t : calibration.tables) {
+    if (std::find(t.serves.begin(), t.serves.end(), cluster.gpu.name) != t.serves.end()) return chosen(&t, false, true);
+  }
+  const CollectiveTable* nearest = &calibration.tables.front();
   const auto distance = [&](const CollectiveTable& t) {
     return std::abs(std::log(std::max(link, 1.0) / t.link_bytes_per_second));
   };
-  for (const CollectiveTable& t : collective_tables()) {
+  for (const CollectiveTable& t : calibration.tables) {
     if (distance(t) < distance(*nearest)) nearest = &t;
   }
-  return chosen(nearest, false);
+  return chosen(nearest, false, false);
 }
 
 }  // namespace shardplan

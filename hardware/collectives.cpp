@@ -2,18 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "hardware/collective_datasheet.hpp"
-#include "hardware/collective_nccl.hpp"
 #include "hardware/collective_tables.hpp"
 
 namespace shardplan {
 
 namespace {
 
-constexpr double kZ80 = 1.2816;  // half of the 80 % interval, in standard deviations
+constexpr double kZ80 = 1.2816;          // half of the 80 % interval, in standard deviations
+constexpr double kLargeBytes = 1 << 20;  // from here on an interval counts as one of large messages
+constexpr double kOtherGpuDeviation =
+    0.15;  // of log time, of constants borrowed from another GPU: siblings differ by so much
 
 DomainConstants scaled(DomainConstants c, double rate) {
   for (auto& p : c.ring) p.bus_bytes_per_second *= rate;
@@ -22,13 +27,34 @@ DomainConstants scaled(DomainConstants c, double rate) {
   return c;
 }
 
+std::shared_ptr<const CorrectionField> field_of(const std::shared_ptr<const CollectiveCalibration>& calibration) {
+  if (calibration != collective_calibration())
+    return std::make_shared<CorrectionField>(calibration->correction_field());
+  static const auto built_in = std::make_shared<const CorrectionField>(collective_calibration()->correction_field());
+  return built_in;
+}
+
+struct Spread {
+  double half_width = 0;  // of log time
+  Basis basis = Basis::extrapolated;
+};
+
 }  // namespace
 
 struct NetworkModel::Impl {
-  Impl(const Cluster& c, Rates r, Fidelity f) : cluster(c), rates(r), fidelity(f), table(table_for(c)) {
+  Impl(const Cluster& c, Rates r, Fidelity f, std::shared_ptr<const CollectiveCalibration> known)
+      : cluster(c),
+        rates(r),
+        fidelity(f),
+        calibration(std::move(known)),
+        table(table_for(*calibration, c)),
+        field(field_of(calibration)) {
     domain = scaled(table.table->domain, table.scale);
     if (cluster.node.fabric != IntraFabric::nvswitch) domain.nvls.reset();
+    fabric = calibration->fabric;
     if (cluster.network.hop_seconds.value > 0) fabric.hop_seconds = cluster.network.hop_seconds.value;
+    fabric.ll128 = keeps_write_order(cluster.network);
+    for (const MeasuredCurve& m : table.table->curves) most_ranks = std::max(most_ranks, m.ranks);
   }
 
   double nic_rate(const GroupShape& shape) const {
@@ -38,47 +64,106 @@ struct NetworkModel::Impl {
   /// On a mesh of links a group of n reaches only its own links.
   DomainConstants domain_for(int ranks) const {
     if (cluster.node.fabric != IntraFabric::nvlink_mesh) return domain;
-    return scaled(domain, std::min(1.0, (ranks - 1.0) / std::max(1, cluster.node.nvlink_domain - 1)));
+    DomainConstants direct = domain;  // no pair of GPUs shares buffers with another: the loss of two is the mesh's
+    for (auto& p : direct.ring) p.pair_loss = 0;
+    for (auto& p : direct.pairwise) p.pair_loss = 0;
+    return scaled(direct, std::min(1.0, (ranks - 1.0) / std::max(1, cluster.node.nvlink_domain - 1)));
   }
-  CollectivePrice priced(const NcclAnswer& a, Collective op, double bytes, int ranks, Basis basis,
-                         double log_sd) const {
+  /// The curves belong to switched NVLink; another fabric has only the constants.
+  bool corrected() const { return table.known && cluster.node.fabric == IntraFabric::nvswitch; }
+
+  const CurveCorrection& correction(Collective op, int ranks, TypeClass type) const {
+    const std::lock_guard lock(mutex);
+    const auto [at, fresh] = corrections.try_emplace({op, ranks, type});
+    if (fresh)
+      at->second = field->correction({table.table->gpu, table.table->family, table.table->generation, op, ranks, type});
+    return at->second;
+  }
+
+  CollectivePrice priced(const NcclAnswer& a, Collective op, double bytes, int ranks, const Spread& spread) const {
     CollectivePrice out;
-    const double spread = std::exp(kZ80 * log_sd);
-    out.price = {a.seconds, a.seconds / spread, a.seconds * spread, basis};
+    const double factor = std::exp(spread.half_width);
+    out.price = {a.seconds, a.seconds / factor, a.seconds * factor, spread.basis};
     out.algorithm = a.algorithm;
     out.protocol = a.protocol;
     out.bus_bytes_per_second = a.seconds > 0 ? bus_factor(op, ranks) * bytes / a.seconds : 0;
     return out;
   }
-  CollectivePrice table_price(Collective op, double bytes, const GroupShape& shape, DataType type) const {
-    if (!shape.crosses()) {
-      const Basis basis = !table.own         ? Basis::transferred
-                          : shape.ranks <= 8 ? Basis::interpolated
-                                             : Basis::extrapolated;
-      const double sd = !table.own ? 0.2 : shape.ranks <= 8 ? 0.07 : 0.15;
-      return priced(nccl_in_domain(domain_for(shape.ranks), op, bytes, shape.ranks, type), op, bytes, shape.ranks,
-                    basis, sd);
+
+  Spread spread_in_domain(const CurveCorrection& c, double bytes, int ranks) const {
+    const IntervalConstants& k = calibration->interval;
+    const bool large = bytes >= kLargeBytes;
+    const double last = kFirstCurveBytes * std::exp2(static_cast<double>(c.log_ratio.size()) - 1);
+    Spread s;
+    s.half_width = c.measured ? (large ? k.measured_large : k.measured_small)
+                              : (large ? k.transferred_large : k.transferred_small) * c.standard_deviation;
+    if (bytes > last)
+      s.half_width = std::max(s.half_width, k.transferred_large * std::sqrt(calibration->correlation.variance));
+    const bool on_grid = std::exp2(std::round(std::log2(bytes))) == bytes;
+    s.basis = bytes > last || ranks > most_ranks ? Basis::extrapolated
+              : c.measured && on_grid            ? Basis::measured
+                                                 : Basis::interpolated;
+    if (!table.own) {
+      s.half_width = std::hypot(s.half_width, kZ80 * kOtherGpuDeviation);
+      s.basis = Basis::transferred;
     }
-    const NcclAnswer a =
-        nccl_across(domain_for(shape.ranks_per_domain), fabric, op, bytes, shape, type, nic_rate(shape));
-    return priced(a, op, bytes, shape.ranks, table.own ? Basis::extrapolated : Basis::transferred, 0.2);
+    return s;
   }
+
+  CollectivePrice in_domain(Collective op, double bytes, const GroupShape& shape, DataType type,
+                            const NcclSettings& settings) const {
+    NcclAnswer a = nccl_in_domain(domain_for(shape.ranks), op, bytes, shape.ranks, type, settings);
+    if (!corrected() || bytes == 0)
+      return priced(a, op, bytes, shape.ranks, {kZ80 * 2 * kOtherGpuDeviation, Basis::transferred});
+    // A message between two GPUs is half of their all-to-all of twice its size.
+    const bool message = op == Collective::send_recv;
+    const CurveCorrection& c =
+        correction(message ? Collective::all_to_all : op, message ? 2 : shape.ranks, type_class(op, type));
+    const double curve_bytes = message ? 2 * bytes : bytes;
+    const bool as_measured = settings.nvls && settings.algorithm.empty();
+    if (as_measured) a.seconds *= std::exp(c.at(curve_bytes, calibration->correlation.fade));
+    return priced(a, op, bytes, shape.ranks, spread_in_domain(c, curve_bytes, shape.ranks));
+  }
+
+  CollectivePrice across(Collective op, double bytes, const GroupShape& shape, DataType type,
+                         const NcclSettings& settings) const {
+    const NcclAnswer a =
+        nccl_across(domain_for(shape.ranks_per_domain), fabric, op, bytes, shape, type, nic_rate(shape), settings);
+    return priced(a, op, bytes, shape.ranks,
+                  {kZ80 * calibration->across_log_deviation, table.own ? Basis::extrapolated : Basis::transferred});
+  }
+
   CollectivePrice datasheet_price(Collective op, double bytes, const GroupShape& shape) const {
     const bool pairwise = op == Collective::all_to_all || op == Collective::send_recv;
-    const NcclAnswer a{datasheet_seconds(cluster, op, bytes, shape), pairwise ? "pairwise" : "ring", "simple"};
-    return priced(a, op, bytes, shape.ranks, Basis::datasheet, 0);
+    return priced({datasheet_seconds(cluster, op, bytes, shape), pairwise ? "pairwise" : "ring", "simple"}, op, bytes,
+                  shape.ranks, {0, cluster.has_assumed_figures() ? Basis::assumed : Basis::datasheet});
   }
 
   Cluster cluster;
   Rates rates;
   Fidelity fidelity;
+  std::shared_ptr<const CollectiveCalibration> calibration;
   TableChoice table;
+  std::shared_ptr<const CorrectionField> field;
   DomainConstants domain;
   FabricConstants fabric;
+  int most_ranks = 0;
+
+  struct Key {
+    Collective op;
+    int ranks;
+    TypeClass type;
+    auto operator<=>(const Key&) const = default;
+  };
+  mutable std::mutex mutex;  // guards corrections; its entries stay where they are
+  mutable std::map<Key, CurveCorrection> corrections;
 };
 
 NetworkModel::NetworkModel(const Cluster& cluster, Rates rates, Fidelity fidelity)
-    : impl_(std::make_unique<Impl>(cluster, rates, fidelity)) {}
+    : NetworkModel(cluster, rates, fidelity, collective_calibration()) {}
+NetworkModel::NetworkModel(const Cluster& cluster, Rates rates, Fidelity fidelity,
+                           std::shared_ptr<const CollectiveCalibration> calibration)
+    : impl_(std::make_unique<Impl>(cluster, rates, fidelity, std::move(calibration))) {}
 NetworkModel::~NetworkModel() = default;
 NetworkModel::NetworkModel(NetworkModel&&) noexcept = default;
 NetworkModel& NetworkModel::operator=(NetworkModel&&) noexcept = default;
@@ -86,6 +171,11 @@ NetworkModel& NetworkModel::operator=(NetworkModel&&) noexcept = default;
 const Cluster& NetworkModel::cluster() const { return impl_->cluster; }
 
 CollectivePrice NetworkModel::collective(Collective op, double bytes, const GroupShape& shape, DataType type) const {
+  return collective(op, bytes, shape, type, NcclSettings{});
+}
+
+CollectivePrice NetworkModel::collective(Collective op, double bytes, const GroupShape& shape, DataType type,
+                                         const NcclSettings& settings) const {
   if (!(bytes >= 0) || !std::isfinite(bytes)) throw InputError("--bytes", "must be a finite number >= 0");
   if (shape.ranks <= 1) return {};
   if (shape.crosses() && !(impl_->nic_rate(shape) > 0)) {
@@ -94,14 +184,15 @@ CollectivePrice NetworkModel::collective(Collective op, double bytes, const Grou
   }
   if (impl_->rates == Rates::datasheet || impl_->fidelity == Fidelity::bound)
     return impl_->datasheet_price(op, bytes, shape);
-  return impl_->table_price(op, bytes, shape, type);
+  return shape.crosses() ? impl_->across(op, bytes, shape, type, settings)
+                         : impl_->in_domain(op, bytes, shape, type, settings);
 }
 
 double NetworkModel::sms_held(Collective op, const GroupShape& shape) const {
   if (shape.ranks <= 1 || impl_->rates == Rates::datasheet) return 0;
   // One thread block a channel. NCCL: NVLS 16 (Hopper) or 24 (Blackwell, one domain); rings 16-32 channels at large
   // messages; point-to-point 16 (facts: nccl 2.30.7 src/transport/nvls.cc, issues #1041, #1453, #1649).
-  const bool blackwell = impl_->domain.nvls && impl_->table.table->link_bytes_per_second > 800e9;
+  const bool blackwell = impl_->table.table->generation == "blackwell";
   if (op == Collective::all_reduce && impl_->domain.nvls && shape.ranks_per_domain >= impl_->domain.nvls->least_ranks) {
     return blackwell ? 24 : 16;
   }

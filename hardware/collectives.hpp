@@ -10,6 +10,9 @@
 
 namespace shardplan {
 
+struct CollectiveCalibration;
+struct NcclSettings;
+
 enum class Collective { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send_recv };
 enum class Fidelity { table, bound, flows };
 
@@ -37,11 +40,15 @@ struct CollectivePrice {
 class NetworkModel {
  public:
   NetworkModel(const Cluster&, Rates, Fidelity);
+  /// With a calibration of one's own (see collective_tables.hpp).
+  NetworkModel(const Cluster&, Rates, Fidelity, std::shared_ptr<const CollectiveCalibration>);
   ~NetworkModel();
   NetworkModel(NetworkModel&&) noexcept;
   NetworkModel& operator=(NetworkModel&&) noexcept;
 
   CollectivePrice collective(Collective, double bytes, const GroupShape&, DataType = DataType::bf16) const;
+  /// With NCCL told what to use (NCCL_ALGO, NCCL_NVLS_ENABLE).
+  CollectivePrice collective(Collective, double bytes, const GroupShape&, DataType, const NcclSettings&) const;
   /// SMs that such a collective holds while it runs (0 = copy engines or none).
   double sms_held(Collective, const GroupShape&) const;
   const Cluster& cluster() const;

