@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::array kRowKinds = {
     RowKind{"kernel rows", is_kernel_rows, score_kernel_rows},
+    RowKind{"collective rows", is_collective_rows, score_collective_rows},
 };
 
 struct Options {
@@ -140,7 +141,7 @@ void run(const Options& o) {
   }
   std::printf(
       "Predicted against measured: error = predicted / measured - 1%s.\n",
-      o.leave_out ? "; each row predicted from tables fitted without it (five folds by hash of its shape)" : "");
+      o.leave_out ? "; each row predicted from tables fitted without it, its fold (kernels) or its whole curve (collectives)" : "");
   std::printf("within80%% = share of measured values inside the stated 80 %% interval.\n\n");
   print_families(families);
   print_skips(rows);

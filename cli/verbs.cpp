@@ -16,6 +16,7 @@ namespace shardplan {
 
 // One line a verb: its file is cli/<name>.cpp.
 void add_bubble(CLI::App& app);
+void add_collective(CLI::App& app);
 void add_model(CLI::App& app);
 void add_router(CLI::App& app);
 void add_validate(CLI::App& app);
@@ -25,6 +26,7 @@ namespace {
 constexpr std::array kVerbs = {
     Verb{"model", add_model},
     Verb{"bubble", add_bubble},
+    Verb{"collective", add_collective},
     Verb{"router", add_router},
     Verb{"validate", add_validate},
 };

@@ -320,7 +320,7 @@ double quantile(std::vector<double> v, double q) {
 /// Half-widths that hold 80 % of what was measured.
 void set_intervals(CollectiveCalibration& c, std::span<const CollectiveRow> rows, const CollectiveCalibration& prior) {
   constexpr double kZ80 = 1.2816;
-  std::vector<double> small, large, across, own_small, own_large;
+  std::vector<double> small, large, across;
   for (const LeftOutRow& l : leave_out_curves(rows, prior)) {
     const CollectiveRow& r = rows[l.row];
     const double error = std::abs(std::log(l.seconds / r.seconds)), half = std::log(l.high / l.seconds);
@@ -329,18 +329,25 @@ void set_intervals(CollectiveCalibration& c, std::span<const CollectiveRow> rows
     else if (is_curve_source(r))
       (r.bytes >= kLargeBytes ? large : small).push_back(error / half);
   }
-  const auto self = std::make_shared<const CollectiveCalibration>(c);
-  Predictor predictor(self);
-  for (const Parsed& p : parse(rows)) {
-    if (!in_one_domain(*p.row) || !is_curve_source(*p.row) || c.find(p.gpu) == nullptr) continue;
-    const double error = std::abs(std::log(predictor.price(*p.row, p.op, p.type).seconds / p.row->seconds));
-    (p.row->bytes >= kLargeBytes ? own_large : own_small).push_back(error);
-  }
   if (!small.empty()) c.interval.transferred_small = prior.interval.transferred_small * quantile(small, 0.8);
   if (!large.empty()) c.interval.transferred_large = prior.interval.transferred_large * quantile(large, 0.8);
-  if (!own_small.empty()) c.interval.measured_small = quantile(own_small, 0.8);
-  if (!own_large.empty()) c.interval.measured_large = quantile(own_large, 0.8);
   if (!across.empty()) c.across_log_deviation = quantile(across, 0.8) / kZ80;
+}
+
+/// What repeats and versions differ by around the curves themselves.
+void set_spreads(CollectiveCalibration& c, const std::vector<Parsed>& rows) {
+  Predictor predictor(std::make_shared<const CollectiveCalibration>(c));
+  for (CollectiveTable& t : c.tables) {
+    std::vector<double> small, large;
+    for (const Parsed& p : rows) {
+      if (p.gpu != t.gpu || !in_one_domain(*p.row) || !is_curve_source(*p.row)) continue;
+      const double error = std::abs(std::log(predictor.price(*p.row, p.op, p.type).seconds / p.row->seconds));
+      (p.row->bytes >= kLargeBytes ? large : small).push_back(error);
+    }
+    // One run alone shows no spread: not below 2 %.
+    if (!small.empty()) t.spread_small = std::max(0.02, quantile(small, 0.8));
+    if (!large.empty()) t.spread_large = std::max(0.02, quantile(large, 0.8));
+  }
 }
 
 }  // namespace
@@ -354,6 +361,7 @@ CollectiveCalibration calibrate_collectives(std::span<const CollectiveRow> rows,
     across |= !in_one_domain(*p.row);
   }
   CollectiveCalibration out = fitted(parsed, prior, gpus, across);
+  set_spreads(out, parsed);
   set_intervals(out, rows, out);
   return out;
 }

@@ -50,10 +50,10 @@ struct CorrelationConstants {
   double fade = 0.6;  // a doubling beyond the largest measured size
 };
 
-/// Half-widths of the 80 % interval, in log time, by what the answer stands on and by size (below and from 1 MiB).
+/// Half-width of the 80 % interval of a curve that was not measured, in kriging standard deviations of log time, below
+/// and from 1 MiB.
 struct IntervalConstants {
-  double measured_small = 0.08, measured_large = 0.04;
-  double transferred_small = 1.3, transferred_large = 1.3;  // times the kriging standard deviation
+  double transferred_small = 1.3, transferred_large = 1.3;
 };
 
 /// The correction of one curve.

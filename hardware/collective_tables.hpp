@@ -19,6 +19,8 @@ struct CollectiveTable {
   double link_bytes_per_second = 0;  // of the measured GPU, per direction
   DomainConstants domain;
   std::vector<MeasuredCurve> curves;
+  double spread_small = 0.05,
+         spread_large = 0.03;  // half-width, in log time, that holds 80 % of repeats and NCCL versions
 };
 
 struct CollectiveCalibration {

@@ -95,7 +95,7 @@ struct NetworkModel::Impl {
     const bool large = bytes >= kLargeBytes;
     const double last = kFirstCurveBytes * std::exp2(static_cast<double>(c.log_ratio.size()) - 1);
     Spread s;
-    s.half_width = c.measured ? (large ? k.measured_large : k.measured_small)
+    s.half_width = c.measured ? (large ? table.table->spread_large : table.table->spread_small)
                               : (large ? k.transferred_large : k.transferred_small) * c.standard_deviation;
     if (bytes > last)
       s.half_width = std::max(s.half_width, k.transferred_large * std::sqrt(calibration->correlation.variance));
@@ -133,10 +133,18 @@ struct NetworkModel::Impl {
                   {kZ80 * calibration->across_log_deviation, table.own ? Basis::extrapolated : Basis::transferred});
   }
 
+  /// Whether a figure that this group's rate comes from is marked so.
+  bool stands_on_assumed(const GroupShape& shape) const {
+    const bool nics = cluster.node.nics.assumed || cluster.node.nic_bytes_per_second.assumed;
+    const bool pcie = cluster.node.fabric == IntraFabric::pcie;
+    const bool links = pcie ? cluster.node.pcie_bytes_per_second.assumed : cluster.gpu.nvlink_bytes_per_second.assumed;
+    return (shape.crosses() && nics) || (shape.ranks_per_domain > 1 && links);
+  }
+
   CollectivePrice datasheet_price(Collective op, double bytes, const GroupShape& shape) const {
     const bool pairwise = op == Collective::all_to_all || op == Collective::send_recv;
     return priced({datasheet_seconds(cluster, op, bytes, shape), pairwise ? "pairwise" : "ring", "simple"}, op, bytes,
-                  shape.ranks, {0, cluster.has_assumed_figures() ? Basis::assumed : Basis::datasheet});
+                  shape.ranks, {0, stands_on_assumed(shape) ? Basis::assumed : Basis::datasheet});
   }
 
   Cluster cluster;
