@@ -1,0 +1,57 @@
+#include "hardware/measure/block_kernels.hpp"
+
+#include <Eigen/Core>
+
+namespace shardplan {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using In = Eigen::Map<const Matrix>;
+using Out = Eigen::Map<Matrix>;
+
+}  // namespace
+
+void gemm_forward(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c) {
+  Out(c, m, n).noalias() = In(a, m, k) * In(b, k, n);
+}
+
+void gemm_input_grad(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c) {
+  Out(c, m, k).noalias() = In(a, m, n) * In(b, k, n).transpose();
+}
+
+void gemm_weight_grad(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c) {
+  Out(c, k, n).noalias() += In(a, m, k).transpose() * In(b, m, n);
+}
+
+void relu(std::int64_t n, float* a) {
+  for (std::int64_t i = 0; i < n; ++i) a[i] = a[i] > 0 ? a[i] : 0;
+}
+
+void add(std::int64_t n, const float* x, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void mask(std::int64_t n, const float* a, float* du) {
+  for (std::int64_t i = 0; i < n; ++i) du[i] = a[i] > 0 ? du[i] : 0;
+}
+
+void block_forward(const BlockShape& s, const float* x, const float* w1, const float* w2, float* a, float* y) {
+  gemm_forward(s.tokens, s.inner, s.hidden, x, w1, a);
+  relu(s.tokens * s.inner, a);
+  gemm_forward(s.tokens, s.hidden, s.inner, a, w2, y);
+  add(s.tokens * s.hidden, x, y);
+}
+
+void block_input_grad(const BlockShape& s, const float* w1, const float* w2, const float* a, const float* dy, float* du, float* dx) {
+  gemm_input_grad(s.tokens, s.hidden, s.inner, dy, w2, du);
+  mask(s.tokens * s.inner, a, du);
+  gemm_input_grad(s.tokens, s.inner, s.hidden, du, w1, dx);
+  add(s.tokens * s.hidden, dy, dx);
+}
+
+void block_weight_grad(const BlockShape& s, const float* x, const float* a, const float* dy, const float* du, float* dw1, float* dw2) {
+  gemm_weight_grad(s.tokens, s.inner, s.hidden, x, du, dw1);
+  gemm_weight_grad(s.tokens, s.hidden, s.inner, a, dy, dw2);
+}
+
+}  // namespace shardplan
