@@ -132,6 +132,25 @@ double Replayer::makespan(const PassTimes& times) {
   return last;
 }
 
+double Replayer::recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop) {
+  std::vector<std::size_t> passes(static_cast<std::size_t>(ranks_), 0);
+  for (int n = 0; n < nodes(); ++n) {
+    if (nodes_.position[n] >= 0) ++passes[nodes_.rank[n]];
+  }
+  bool same = seconds.size() == passes.size();
+  for (std::size_t r = 0; same && r < passes.size(); ++r) same = seconds[r].size() == passes[r];
+  if (!same) throw InputError("schedule", "recorded durations: not one a pass of this order");
+  std::fill(latency_.begin(), latency_.end(), hop);
+  latency_[0] = 0;
+  double last = 0;
+  for (int n = 0; n < nodes(); ++n) {
+    const int position = nodes_.position[n];
+    end_[n] = start_of(n) + (position < 0 ? hop : seconds[nodes_.rank[n]][position]);
+    last = std::max(last, end_[n]);
+  }
+  return last;
+}
+
 const Replay& Replayer::run(const PassTimes& times) {
   answer_.makespan = makespan(times);
   answer_.max_stage_window = 0;

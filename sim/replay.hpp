@@ -104,6 +104,9 @@ class Replayer {
   const Replay& run(const PassTimes&);
   /// Only the makespan.
   double makespan(const PassTimes&);
+  /// Only the makespan, where every pass has its own duration, by rank and position as in Order::passes (a step that was
+  /// recorded); a hop or message costs `hop` seconds. InputError where the shape is another.
+  double recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop = 0);
   /// Of the last run.
   std::vector<CriticalPass> critical_path() const;
 

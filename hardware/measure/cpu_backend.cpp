@@ -1,0 +1,321 @@
+#include "hardware/measure/cpu_backend.hpp"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+#include "hardware/measure/block_kernels.hpp"
+#include "hardware/measure/executor.hpp"
+#include "hardware/measure/expert_step.hpp"
+#include "hardware/measure/host_clock.hpp"
+#include "hardware/measure/mailbox.hpp"
+#include "hardware/measure/rank_threads.hpp"
+#include "hardware/measure/ring.hpp"
+#include "sim/schedules.hpp"
+
+namespace shardplan {
+namespace {
+
+constexpr int kPasses = 3;                           // over all kernels, so that a slow minute hits every kernel alike
+constexpr std::int64_t kRotatedFloats = 1 << 20;     // 4 MiB: operands come from beyond L2, as they do in a step
+
+/// Random operands, cut into buffers that a kernel uses in turn.
+class Rotation {
+ public:
+  Rotation(std::int64_t floats, std::uint64_t seed) : floats_(floats), buffers_(std::max<std::int64_t>(1, kRotatedFloats / std::max<std::int64_t>(1, floats))) {
+    Random random(seed);
+    data_.resize(static_cast<std::size_t>(floats_ * buffers_));
+    for (float& x : data_) x = static_cast<float>(random.uniform() - 0.5);
+  }
+  float* next() { return data_.data() + floats_ * (at_++ % buffers_); }
+
+ private:
+  std::int64_t floats_, buffers_, at_ = 0;
+  std::vector<float> data_;
+};
+
+/// A kernel to time: its record, and a maker of the function that runs it once (one maker call a thread).
+struct Job {
+  MeasuredPoint point;
+  std::function<std::function<void()>(std::uint64_t seed)> make;
+  std::vector<double> samples;
+};
+
+Job gemm_job(const std::string& pass, std::int64_t m, std::int64_t n, std::int64_t k) {
+  Job job;
+  job.point.kernel = "gemm";
+  job.point.words = {{"dtype", "fp32"}, {"pass", pass}, {"library", "eigen"}};
+  job.point.numbers = {{"m", static_cast<double>(m)}, {"n", static_cast<double>(n)}, {"k", static_cast<double>(k)}};
+  job.point.flops = 2.0 * static_cast<double>(m * n * k);
+  job.point.bytes = 4.0 * static_cast<double>(m * k + k * n + m * n);
+  job.point.state = "cold";
+  job.make = [=](std::uint64_t seed) -> std::function<void()> {
+    auto x = std::make_shared<Rotation>(m * k, seed), y = std::make_shared<Rotation>(m * n, seed + 1);
+    auto w = std::make_shared<std::vector<float>>(static_cast<std::size_t>(k * n), 0.01f);
+    if (pass == "forward") return [=] { gemm_forward(m, n, k, x->next(), w->data(), y->next()); };
+    if (pass == "input-grad") return [=] { gemm_input_grad(m, n, k, y->next(), w->data(), x->next()); };
+    return [=] { gemm_weight_grad(m, n, k, x->next(), y->next(), w->data()); };
+  };
+  return job;
+}
+
+Job elementwise_job(const std::string& kind, std::int64_t n) {
+  Job job;
+  job.point.kernel = kind;
+  job.point.words = {{"dtype", "fp32"}};
+  job.point.numbers = {{"elements", static_cast<double>(n)}};
+  job.point.bytes = 4.0 * static_cast<double>(n) * (kind == "add" || kind == "mask" ? 3 : 2);
+  job.point.state = "cold";
+  job.make = [=](std::uint64_t seed) -> std::function<void()> {
+    auto a = std::make_shared<Rotation>(n, seed), b = std::make_shared<Rotation>(n, seed + 1);
+    if (kind == "copy") return [=] { std::memcpy(b->next(), a->next(), static_cast<std::size_t>(n) * sizeof(float)); };
+    if (kind == "add") return [=] { add(n, a->next(), b->next()); };
+    if (kind == "relu") return [=] { relu(n, a->next()); };
+    return [=] { mask(n, a->next(), b->next()); };
+  };
+  return job;
+}
+
+std::vector<Job> kernel_jobs(bool quick) {
+  const std::vector<std::int64_t> tokens = quick ? std::vector<std::int64_t>{8, 32, 128} : std::vector<std::int64_t>{1, 4, 16, 32, 64, 128, 256, 512};
+  const std::vector<std::int64_t> sides = quick ? std::vector<std::int64_t>{32, 64, 128, 256} : std::vector<std::int64_t>{32, 64, 128, 256, 512};
+  std::vector<Job> jobs;
+  for (const char* pass : {"forward", "input-grad", "weight-grad"}) {
+    for (const std::int64_t m : tokens) {
+      for (const std::int64_t n : sides) {
+        for (const std::int64_t k : sides) jobs.push_back(gemm_job(pass, m, n, k));
+      }
+    }
+  }
+  for (const char* kind : {"copy", "add", "relu", "mask"}) {
+    for (std::int64_t n = 64; n <= (quick ? 1 << 18 : 1 << 22); n *= 4) jobs.push_back(elementwise_job(kind, n));
+  }
+  return jobs;
+}
+
+/// CPU seconds of one run; short kernels are run several times in a row so that the clock's own cost (about a microsecond)
+/// stays below a percent or so.
+void sample(const std::function<void()>& run, int repeats, std::vector<double>& out) {
+  const double begin = thread_cpu_now();
+  for (int i = 0; i < repeats; ++i) run();
+  out.push_back((thread_cpu_now() - begin) / repeats);
+}
+
+int repeats_for(const std::function<void()>& run) {
+  run();
+  const double begin = thread_cpu_now();
+  run();
+  const double once = std::max(thread_cpu_now() - begin, 1e-7);
+  return static_cast<int>(std::clamp(1e-4 / once, 1.0, 64.0));
+}
+
+/// Every core runs the same kernel at the same time; the first thread's samples are kept.
+void run_jobs(std::vector<Job>& jobs, int threads, int samples_a_pass) {
+  for (int pass = 0; pass < kPasses; ++pass) {
+    run_ranks(
+        threads, true,
+        [&](int rank) {
+          std::vector<double> unused;
+          for (Job& job : jobs) {
+            const auto run = job.make(static_cast<std::uint64_t>(rank) * 17 + 3);
+            const int repeats = repeats_for(run);
+            for (int i = 0; i < samples_a_pass; ++i) sample(run, repeats, rank == 0 ? job.samples : unused);
+          }
+        },
+        [] {});
+  }
+}
+
+// ------------------------------------------------------------------------------------------------- messages and collectives
+
+/// One-way time of a message: copy in and copy out, CPU seconds of sender and receiver.
+std::vector<double> time_messages(std::int64_t floats, int samples) {
+  std::vector<double> out;
+  Mailbox mailbox({floats, floats}, 2, usable_cores() >= 2);
+  std::vector<std::vector<float>> data(2, std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
+  for (int i = 0; i < samples; ++i) {
+    mailbox.begin_step();
+    std::vector<RankClock> clocks(2);
+    run_ranks(
+        2, true,
+        [&](int r) {
+          RankClock& clock = clocks[static_cast<std::size_t>(r)];
+          std::vector<float>& own = data[static_cast<std::size_t>(r)];
+          if (r == 1) clock.begin(mailbox.wait(1, 0)), mailbox.copy_out(0, own.data()), clock.end();
+          clock.begin();
+          mailbox.copy_in(r, own.data());
+          clock.end();
+          mailbox.ring(r, clock.virtual_now());
+          if (r == 0) clock.begin(mailbox.wait(0, 1)), mailbox.copy_out(1, own.data()), clock.end();
+          mailbox.finish(r);
+        },
+        [&] { mailbox.abort(); });
+    out.push_back(clocks[0].virtual_now() / 2);
+  }
+  return out;
+}
+
+std::vector<double> time_all_reduce(std::int64_t floats, int ranks, int samples) {
+  std::vector<std::int64_t> lengths;
+  std::vector<int> first;
+  for (int r = 0; r < ranks; ++r) {
+    first.push_back(static_cast<int>(lengths.size()));
+    for (const std::int64_t n : ring_channel_floats(ranks, r, floats)) lengths.push_back(n);
+  }
+  Mailbox mailbox(lengths, ranks, false);
+  std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
+  std::vector<double> out;
+  for (int i = 0; i < samples; ++i) {
+    mailbox.begin_step();
+    std::vector<RankClock> clocks(static_cast<std::size_t>(ranks));
+    for (auto& v : data) std::fill(v.begin(), v.end(), 1.0f);
+    run_ranks(
+        ranks, true,
+        [&](int r) {
+          ring_all_reduce(mailbox, r, r, first, data[static_cast<std::size_t>(r)], clocks[static_cast<std::size_t>(r)]);
+          mailbox.finish(r);
+        },
+        [&] { mailbox.abort(); });
+    double last = 0;
+    for (const RankClock& clock : clocks) last = std::max(last, clock.virtual_now());
+    out.push_back(last);
+  }
+  return out;
+}
+
+void measure_collectives(MeasuringFile& file, const CpuBackendOptions& o) {
+  const int samples = o.quick ? 9 : 15;
+  for (std::int64_t n = 256; n <= (o.quick ? 1 << 18 : 1 << 20); n *= 4) {
+    for (const char* kind : {"send-recv", "all-reduce"}) {
+      MeasuredPoint p;
+      p.kernel = kind;
+      p.words = {{"dtype", "fp32"}, {"transport", "threads and mailbox"}};
+      p.numbers = {{"bytes", 4.0 * static_cast<double>(n)}, {"ranks", 2}};
+      p.bytes = 4.0 * static_cast<double>(n);
+      set_samples(p, p.kernel == "send-recv" ? time_messages(n, samples) : time_all_reduce(n, 2, samples), o.keep_samples);
+      file.points.push_back(p);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------------- steps
+
+MeasuredPoint step_point(const std::string& schedule, const BlockShape& s) {
+  MeasuredPoint p;
+  p.kernel = "step";
+  p.words = {{"schedule", schedule}, {"clock", "virtual: compute measured, waiting computed"}};
+  p.numbers = {{"tokens", static_cast<double>(s.tokens)}, {"hidden", static_cast<double>(s.hidden)}, {"inner", static_cast<double>(s.inner)}};
+  return p;
+}
+
+MeasuredPoint pipeline_point(const std::string& schedule, int ranks, int microbatches, int replicas, const BlockShape& shape, int samples, bool keep) {
+  const ScheduleRow& row = find_schedule(schedule);
+  ScheduleQuestion q;
+  q.ranks = ranks;
+  q.microbatches = microbatches;
+  q.chunks = row.default_chunks;
+  const Order order = row.order(q);
+  ExecutorOptions options;
+  options.shape = shape;
+  options.blocks_per_slot = 2 / q.chunks;
+  options.replicas = replicas;
+  PipelineExecutor executor(order, options);
+  executor.step();
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) seconds.push_back(executor.step().virtual_makespan);
+  MeasuredPoint p = step_point(schedule, shape);
+  p.numbers.insert({{"ranks", static_cast<double>(ranks)}, {"microbatches", static_cast<double>(microbatches)},
+                    {"replicas", static_cast<double>(replicas)}, {"chunks", static_cast<double>(q.chunks)}, {"blocks", static_cast<double>(2 * ranks)}});
+  p.flops = 3 * shape.flops() * 2.0 * ranks * microbatches * replicas;
+  set_samples(p, seconds, keep);
+  return p;
+}
+
+MeasuredPoint expert_point(const ExpertStepShape& shape, int samples, bool keep) {
+  ExpertStep experts(shape);
+  experts.step();
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) seconds.push_back(experts.step().virtual_makespan);
+  MeasuredPoint p = step_point("experts", shape.block);
+  p.numbers.insert({{"ranks", static_cast<double>(shape.ranks)}, {"experts_per_rank", static_cast<double>(shape.experts_per_rank)},
+                    {"top_k", static_cast<double>(shape.top_k)}, {"layers", static_cast<double>(shape.layers)}, {"skew", shape.skew},
+                    {"seed", static_cast<double>(shape.seed)}});
+  p.flops = 3 * shape.block.flops() * shape.top_k * shape.layers * shape.ranks;
+  set_samples(p, seconds, keep);
+  return p;
+}
+
+void measure_steps(MeasuringFile& file, const CpuBackendOptions& o) {
+  const BlockShape shape{64, 128, 128};
+  const int samples = o.quick ? 7 : 15;
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
+    for (const int ranks : {2, 4}) file.points.push_back(pipeline_point(schedule, ranks, 4, 1, shape, samples, o.keep_samples));
+  }
+  file.points.push_back(pipeline_point("1f1b", 1, 1, 2, {16, 256, 256}, samples, o.keep_samples));
+  ExpertStepShape experts;
+  experts.ranks = 2;
+  experts.experts_per_rank = 4;
+  experts.block = {128, 128, 128};
+  experts.skew = 0.5;
+  file.points.push_back(expert_point(experts, samples, o.keep_samples));
+}
+
+// ------------------------------------------------------------------------------------------------------------- environment
+
+std::string first_line_with(const char* path, const std::string& key) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    const auto colon = line.find(": ");
+    return colon == std::string::npos ? line : line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::map<std::string, double> environment() {
+  std::map<std::string, double> out;
+  std::ifstream load("/proc/loadavg");
+  double one = 0;
+  if (load >> one) out["load_1min"] = one;
+  return out;
+}
+
+}  // namespace
+
+MeasuringFile measure_cpu(const CpuBackendOptions& o) {
+  MeasuringFile file;
+  file.tool = {{"name", "shardplan"}, {"version", "0.1.0"}, {"arguments", o.arguments}};
+  utsname system{};
+  uname(&system);
+  file.device = {{"name", "host-cpu"}, {"cpu", first_line_with("/proc/cpuinfo", "model name")}, {"cores", std::to_string(usable_cores())},
+                 {"system", std::string(system.sysname) + " " + system.release}};
+  file.method = {{"clock", "CPU time of the measuring thread"},
+                 {"load", "every core runs the same kernel at the same time"},
+                 {"data", "random"},
+                 {"cache", "cold: operands rotate through 4 MiB; weights stay"},
+                 {"passes", "3 over all kernels"},
+                 {"warm_up", "2 runs a kernel and pass"}};
+  file.before = environment();
+  const double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), wall = wall_now();
+  std::vector<Job> jobs = kernel_jobs(o.quick);
+  const int threads = std::min(usable_cores(), 8);
+  run_jobs(jobs, threads, o.quick ? 4 : 8);
+  for (Job& job : jobs) {
+    set_samples(job.point, std::move(job.samples), o.keep_samples);
+    file.points.push_back(std::move(job.point));
+  }
+  measure_collectives(file, o);
+  measure_steps(file, o);
+  file.after = environment();
+  file.after["cpu_seconds"] = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+  file.after["wall_seconds"] = wall_now() - wall;
+  return file;
+}
+
+}  // namespace shardplan

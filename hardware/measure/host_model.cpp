@@ -1,0 +1,160 @@
+#include "hardware/measure/host_model.hpp"
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/errors.hpp"
+
+namespace shardplan {
+namespace {
+
+const char* layout_name(GemmPass pass) {
+  return pass == GemmPass::forward ? "forward" : pass == GemmPass::input_grad ? "input-grad" : "weight-grad";
+}
+
+std::vector<double> logs_of(const std::vector<double>& sizes) {
+  std::vector<double> logs;
+  for (const double s : sizes) logs.push_back(std::log(std::max(s, 1.0)));
+  return logs;
+}
+
+double square_distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double d = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) d += (a[i] - b[i]) * (a[i] - b[i]);
+  return d;
+}
+
+}  // namespace
+
+void ScatteredTable::add(std::vector<double> sizes, double seconds) { points_.push_back({logs_of(sizes), std::log(seconds)}); }
+
+double ScatteredTable::seconds(const std::vector<double>& sizes) const {
+  return std::exp(predict(logs_of(sizes), std::numeric_limits<std::size_t>::max()));
+}
+
+/// Minimises sum_i w_i (y_i - c - b (x_i - x))^2 + ridge |b|^2 over the nearest points, y = log seconds less the sum of log sizes
+/// (so that b = 0 means proportional to the work), w = 1 / (distance^2 + 1e-4). The answer at x is c.
+double ScatteredTable::predict(const std::vector<double>& x, std::size_t without) const {
+  constexpr std::size_t kNearest = 16;
+  constexpr double kRidge = 0.05;
+  std::vector<std::pair<double, std::size_t>> near;
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (i != without) near.emplace_back(square_distance(points_[i].logs, x), i);
+  }
+  std::sort(near.begin(), near.end());
+  if (near.size() > kNearest) near.resize(kNearest);
+  const auto d = static_cast<Eigen::Index>(x.size());
+  Eigen::MatrixXd normal = Eigen::MatrixXd::Zero(d + 1, d + 1);
+  Eigen::VectorXd right = Eigen::VectorXd::Zero(d + 1);
+  for (const auto& [distance, i] : near) {
+    Eigen::VectorXd row(d + 1);
+    row(0) = 1;
+    double y = points_[i].log_seconds;
+    for (Eigen::Index j = 0; j < d; ++j) {
+      row(j + 1) = points_[i].logs[static_cast<std::size_t>(j)] - x[static_cast<std::size_t>(j)];
+      y -= points_[i].logs[static_cast<std::size_t>(j)];
+    }
+    const double weight = 1 / (distance + 1e-4);
+    normal += weight * row * row.transpose();
+    right += weight * y * row;
+  }
+  for (Eigen::Index j = 1; j <= d; ++j) normal(j, j) += kRidge;
+  double answer = normal.ldlt().solve(right)(0);
+  for (const double log_size : x) answer += log_size;
+  return answer;
+}
+
+double ScatteredTable::leave_one_out() const {
+  if (points_.size() < 3) return 0;
+  double sum = 0;
+  for (std::size_t i = 0; i < points_.size(); ++i) sum += std::abs(std::exp(predict(points_[i].logs, i) - points_[i].log_seconds) - 1);
+  return sum / static_cast<double>(points_.size());
+}
+
+HostModel::HostModel(const MeasuringFile& file) {
+  double largest_copy = 0;
+  for (const MeasuredPoint& p : file.points) {
+    if (p.kernel == "gemm") {
+      tables_["gemm " + p.word("pass")].add({p.number("m"), p.number("n"), p.number("k")}, p.time.median);
+      best_rate_ = std::max(best_rate_, p.flops / p.time.median);
+    } else if (p.kernel == "copy" || p.kernel == "add" || p.kernel == "relu" || p.kernel == "mask") {
+      tables_[p.kernel].add({p.number("elements")}, p.time.median);
+      if (p.kernel == "copy" && p.bytes > largest_copy) {
+        largest_copy = p.bytes;
+        copy_rate_ = p.bytes / p.time.median;
+      }
+    }
+  }
+  for (const char* name : {"gemm forward", "gemm input-grad", "gemm weight-grad", "copy", "add", "relu", "mask"}) {
+    if (tables_[name].size() < 3) throw InputError("points", std::string("too few points of \"") + name + "\" to price a step of the cpu backend");
+  }
+}
+
+double HostModel::gemm(GemmPass pass, std::int64_t m, std::int64_t n, std::int64_t k) const {
+  if (m == 0) return 0;
+  return tables_.at(std::string("gemm ") + layout_name(pass)).seconds({static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)});
+}
+
+double HostModel::elementwise(const std::string& kind, std::int64_t n) const {
+  return n == 0 ? 0 : tables_.at(kind).seconds({static_cast<double>(n)});
+}
+
+PassTimes HostModel::pass_times(const Order& order, const BlockShape& s, int blocks) const {
+  const std::int64_t narrow = s.tokens * s.hidden, wide = s.tokens * s.inner;
+  const double copy = elementwise("copy", narrow);
+  const double forward = gemm(GemmPass::forward, s.tokens, s.inner, s.hidden) + elementwise("relu", wide) +
+                         gemm(GemmPass::forward, s.tokens, s.hidden, s.inner) + elementwise("add", narrow);
+  const double input = gemm(GemmPass::input_grad, s.tokens, s.hidden, s.inner) + elementwise("mask", wide) +
+                       gemm(GemmPass::input_grad, s.tokens, s.inner, s.hidden) + elementwise("add", narrow);
+  const double weight = gemm(GemmPass::weight_grad, s.tokens, s.inner, s.hidden) + gemm(GemmPass::weight_grad, s.tokens, s.hidden, s.inner);
+  PassTimes times;
+  for (int stage = 0; stage < order.stages(); ++stage) {
+    const bool sends = order.next[static_cast<std::size_t>(stage)] >= 0;
+    times.forward.push_back(copy + blocks * forward + (sends ? copy : 0));
+    times.input_grad.push_back(2 * copy + blocks * input);
+    times.weight_grad.push_back(blocks * weight);
+  }
+  return times;
+}
+
+double HostModel::all_reduce(int members, std::int64_t floats) const {
+  const std::int64_t part = floats / members;
+  return (members - 1) * (3 * elementwise("copy", part) + elementwise("add", part));
+}
+
+std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape& shape) const {
+  const ExpertStep routed(shape);
+  const std::int64_t h = shape.block.hidden;
+  const std::int64_t sent = shape.block.tokens * shape.top_k;
+  std::vector<std::vector<double>> phases;
+  for (int r = 0; r < shape.ranks; ++r) {
+    double forward = 0, backward = 0;
+    std::int64_t received = 0;
+    for (const std::int64_t rows : routed.expert_rows(r)) {
+      received += rows;
+      const std::int64_t f = shape.block.inner;
+      if (rows == 0) continue;
+      forward += gemm(GemmPass::forward, rows, f, h) + elementwise("relu", rows * f) + gemm(GemmPass::forward, rows, h, f) + elementwise("add", rows * h);
+      backward += gemm(GemmPass::input_grad, rows, h, f) + elementwise("mask", rows * f) + gemm(GemmPass::input_grad, rows, f, h) + elementwise("add", rows * h) +
+                  gemm(GemmPass::weight_grad, rows, f, h) + gemm(GemmPass::weight_grad, rows, h, f);
+    }
+    // Gather + copy in; receive; regroup + copy in; sum what came back, clear and scale.
+    const double gather = 2 * elementwise("copy", sent * h), middle = 3 * elementwise("copy", received * h);
+    const double sum = elementwise("add", sent * h) + 2 * elementwise("copy", shape.block.tokens * h);
+    std::vector<double> own;
+    for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {gather, middle + forward, sum});
+    for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {gather, middle + backward, sum});
+    phases.push_back(own);
+  }
+  return phases;
+}
+
+std::vector<HostModel::TableError> HostModel::errors() const {
+  std::vector<TableError> out;
+  for (const auto& [name, table] : tables_) out.push_back({name, table.size(), table.leave_one_out()});
+  return out;
+}
+
+}  // namespace shardplan
