@@ -17,6 +17,7 @@ namespace shardplan {
 // One line a verb: its file is cli/<name>.cpp.
 void add_bubble(CLI::App& app);
 void add_collective(CLI::App& app);
+void add_measure(CLI::App& app);
 void add_model(CLI::App& app);
 void add_router(CLI::App& app);
 void add_validate(CLI::App& app);
@@ -28,6 +29,7 @@ constexpr std::array kVerbs = {
     Verb{"bubble", add_bubble},
     Verb{"collective", add_collective},
     Verb{"router", add_router},
+    Verb{"measure", add_measure},
     Verb{"validate", add_validate},
 };
 

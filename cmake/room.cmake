@@ -1,11 +1,16 @@
 # One static library per folder. shardplan_room(base) | shardplan_room(sim base) | shardplan_room(models base DATA data)
-# Sources are found by pattern: a new .cpp in the room is part of it. DATA embeds every *.json below the named folders.
+# Sources are found by pattern: a new .cpp in the room is part of it. DATA embeds every *.json below the named folders;
+# EXCLUDE names folders that are built apart.
 set(SHARDPLAN_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
 
 function(shardplan_room name)
-  cmake_parse_arguments(ROOM "" "" "DATA" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "DATA;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.hpp)
+  foreach(folder ${ROOM_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
+    list(FILTER headers EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
+  endforeach()
   if(ROOM_DATA)
     list(TRANSFORM ROOM_DATA PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
     list(TRANSFORM ROOM_DATA APPEND /*.json OUTPUT_VARIABLE patterns)

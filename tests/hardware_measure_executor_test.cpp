@@ -30,7 +30,7 @@ struct Case {
   const char* schedule;
   int blocks_per_slot;  // so that every schedule holds 4 blocks on 2 ranks
 };
-constexpr Case kCases[] = {{"gpipe", 2}, {"1f1b", 2}, {"interleaved-1f1b", 1}, {"zb-h1", 2}};
+constexpr Case kCases[] = {{"gpipe", 2}, {"1f1b", 2}, {"interleaved-1f1b", 1}};
 
 ExecutorOptions tiny_options(const Case& c) {
   ExecutorOptions o;
@@ -67,7 +67,8 @@ std::string error_of_step(const Order& order, const ExecutorOptions& options) {
 
 }  // namespace
 
-TEST_CASE("T4: gradients, live activations, message counts and bytes of an executed step equal the simulator's", "[measure]") {
+TEST_CASE("T4: gradients, live activations, message counts and bytes of an executed step equal the simulator's",
+          "[measure]") {
   const auto expected = reference_gradients(kTiny, 4, 4, 1);
   std::uint64_t checksum = 0;
   for (const Case& c : kCases) {
@@ -80,13 +81,22 @@ TEST_CASE("T4: gradients, live activations, message counts and bytes of an execu
     CHECK(step.checksum == checksum);
     CHECK(worst_gradient_error(executor, expected) < 1e-5);
 
-    const Replay simulated = replay(order, PassTimes{std::vector<double>(order.stages(), 1), {}, std::vector<double>(order.stages(), 1), std::vector<double>(order.stages(), 1), {}, {}, {}, {}});
+    const Replay simulated = replay(order, PassTimes{std::vector<double>(order.stages(), 1),
+                                                     {},
+                                                     std::vector<double>(order.stages(), 1),
+                                                     std::vector<double>(order.stages(), 1),
+                                                     {},
+                                                     {},
+                                                     {},
+                                                     {}});
     const MessageCount messages = expected_messages(order, executor.message_bytes());
     std::int64_t sent = 0, bytes = 0;
     for (int r = 0; r < order.ranks; ++r) {
       const RankRecord& got = step.ranks[static_cast<std::size_t>(r)];
-      CHECK(got.peak_chunks_until_input_grad == simulated.ranks[static_cast<std::size_t>(r)].peak_chunks_until_input_grad);
-      CHECK(got.peak_chunks_until_weight_grad == simulated.ranks[static_cast<std::size_t>(r)].peak_chunks_until_weight_grad);
+      CHECK(got.peak_chunks_until_input_grad ==
+            simulated.ranks[static_cast<std::size_t>(r)].peak_chunks_until_input_grad);
+      CHECK(got.peak_chunks_until_weight_grad ==
+            simulated.ranks[static_cast<std::size_t>(r)].peak_chunks_until_weight_grad);
       // Not only counted: so many buffers were really allocated.
       CHECK(got.activation_buffers == got.peak_chunks_until_weight_grad);
       sent += got.messages;
@@ -94,9 +104,11 @@ TEST_CASE("T4: gradients, live activations, message counts and bytes of an execu
     }
     CHECK(sent == messages.messages);
     CHECK(bytes == messages.bytes);
-    if (&c == &kCases[3])
-      std::printf("T4 exact: 4 schedules, gradients equal (checksum %016llx), live activations, %lld messages and %lld bytes as simulated\n",
-                  static_cast<unsigned long long>(checksum), static_cast<long long>(sent), static_cast<long long>(bytes));
+    if (&c == &kCases[2])
+      std::printf(
+          "T4 exact: 3 schedules, gradients equal (checksum %016llx), live activations, %lld messages and %lld bytes "
+          "as simulated\n",
+          static_cast<unsigned long long>(checksum), static_cast<long long>(sent), static_cast<long long>(bytes));
   }
 }
 
@@ -132,24 +144,17 @@ TEST_CASE("the virtual clock of a step is exactly the replay of its recorded pas
 }
 
 TEST_CASE("a wrong order or a lost message is named, not waited for", "[measure]") {
-  const Case one_f_one_b = kCases[1], zero_bubble = kCases[3];
+  const Case one_f_one_b = kCases[1];
   SECTION("a backward pass before its forward pass") {
     Order order = order_of("1f1b", 2, 4);
     std::swap(order.passes[1][0], order.passes[1][1]);
     CHECK(error_of_step(order, tiny_options(one_f_one_b)).find("comes before its forward pass") != std::string::npos);
   }
-  SECTION("a weight gradient before its input gradient") {
-    Order order = order_of("zb-h1", 2, 4);
-    auto& passes = order.passes[1];
-    const auto input = std::find_if(passes.begin(), passes.end(), [](const Pass& p) { return p.kind == PassKind::input_grad; });
-    const auto weight = std::find_if(passes.begin(), passes.end(), [](const Pass& p) { return p.kind == PassKind::weight_grad; });
-    std::iter_swap(input, weight);
-    CHECK(error_of_step(order, tiny_options(zero_bubble)).find("comes before its input gradient") != std::string::npos);
-  }
   SECTION("a pass that is missing") {
     Order order = order_of("1f1b", 2, 4);
     order.passes[0].pop_back();
-    CHECK(error_of_step(order, tiny_options(one_f_one_b)).find("never finishes micro-batch 3 on stage 0") != std::string::npos);
+    CHECK(error_of_step(order, tiny_options(one_f_one_b)).find("never finishes micro-batch 3 on stage 0") !=
+          std::string::npos);
   }
   SECTION("a lost message") {
     ExecutorOptions options = tiny_options(one_f_one_b);
@@ -165,7 +170,8 @@ TEST_CASE("a wrong order or a lost message is named, not waited for", "[measure]
   }
 }
 
-TEST_CASE("T4: an expert step sends the routed rows, computes the right output and leaves its exchanges together", "[measure]") {
+TEST_CASE("T4: an expert step sends the routed rows, computes the right output and leaves its exchanges together",
+          "[measure]") {
   ExpertStepShape shape;
   shape.ranks = 3;
   shape.experts_per_rank = 2;
@@ -187,7 +193,8 @@ TEST_CASE("T4: an expert step sends the routed rows, computes the right output a
     for (int from = 0; from < 3; ++from) received += experts.rows()[static_cast<std::size_t>(from * 3 + s)];
     CHECK(own == received);
     const std::vector<double> expected = experts.reference_output(s);
-    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(experts.output(s)[i] == Approx(expected[i]).epsilon(1e-4).margin(1e-4));
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      CHECK(experts.output(s)[i] == Approx(expected[i]).epsilon(1e-4).margin(1e-4));
   }
   CHECK(rows == 3 * 10 * 2);
   CHECK(step.messages == 2 * 4 * 6);

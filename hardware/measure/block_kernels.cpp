@@ -23,16 +23,15 @@ void gemm_weight_grad(std::int64_t m, std::int64_t n, std::int64_t k, const floa
   Out(c, k, n).noalias() += In(a, m, k).transpose() * In(b, m, n);
 }
 
-void relu(std::int64_t n, float* a) {
-  for (std::int64_t i = 0; i < n; ++i) a[i] = a[i] > 0 ? a[i] : 0;
-}
+void relu(std::int64_t n, float* a) { Eigen::Map<Eigen::ArrayXf>(a, n) = Eigen::Map<Eigen::ArrayXf>(a, n).max(0.0f); }
 
 void add(std::int64_t n, const float* x, float* y) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+  Eigen::Map<Eigen::ArrayXf>(y, n) += Eigen::Map<const Eigen::ArrayXf>(x, n);
 }
 
 void mask(std::int64_t n, const float* a, float* du) {
-  for (std::int64_t i = 0; i < n; ++i) du[i] = a[i] > 0 ? du[i] : 0;
+  Eigen::Map<Eigen::ArrayXf> out(du, n);
+  out = (Eigen::Map<const Eigen::ArrayXf>(a, n) > 0.0f).select(out, 0.0f);
 }
 
 void block_forward(const BlockShape& s, const float* x, const float* w1, const float* w2, float* a, float* y) {
@@ -42,14 +41,16 @@ void block_forward(const BlockShape& s, const float* x, const float* w1, const f
   add(s.tokens * s.hidden, x, y);
 }
 
-void block_input_grad(const BlockShape& s, const float* w1, const float* w2, const float* a, const float* dy, float* du, float* dx) {
+void block_input_grad(const BlockShape& s, const float* w1, const float* w2, const float* a, const float* dy, float* du,
+                      float* dx) {
   gemm_input_grad(s.tokens, s.hidden, s.inner, dy, w2, du);
   mask(s.tokens * s.inner, a, du);
   gemm_input_grad(s.tokens, s.inner, s.hidden, du, w1, dx);
   add(s.tokens * s.hidden, dy, dx);
 }
 
-void block_weight_grad(const BlockShape& s, const float* x, const float* a, const float* dy, const float* du, float* dw1, float* dw2) {
+void block_weight_grad(const BlockShape& s, const float* x, const float* a, const float* dy, const float* du,
+                       float* dw1, float* dw2) {
   gemm_weight_grad(s.tokens, s.inner, s.hidden, x, du, dw1);
   gemm_weight_grad(s.tokens, s.hidden, s.inner, a, dy, dw2);
 }

@@ -16,11 +16,13 @@ struct BlockShape {
 };
 
 void block_forward(const BlockShape&, const float* x, const float* w1, const float* w2, float* a, float* y);
-void block_input_grad(const BlockShape&, const float* w1, const float* w2, const float* a, const float* dy, float* du, float* dx);
-void block_weight_grad(const BlockShape&, const float* x, const float* a, const float* dy, const float* du, float* dw1, float* dw2);
+void block_input_grad(const BlockShape&, const float* w1, const float* w2, const float* a, const float* dy, float* du,
+                      float* dx);
+void block_weight_grad(const BlockShape&, const float* x, const float* a, const float* dy, const float* du, float* dw1,
+                       float* dw2);
 
-/// One product in the layout that a pass needs, m = tokens, n = output features, k = input features of the forward product:
-/// forward c[m,n] = a[m,k] b[k,n]; input_grad c[m,k] = a[m,n] b[k,n]^T; weight_grad c[k,n] += a[m,k]^T b[m,n].
+/// One product in the layout that a pass needs, m = tokens, n = output features, k = input features of the forward
+/// product: forward c[m,n] = a[m,k] b[k,n]; input_grad c[m,k] = a[m,n] b[k,n]^T; weight_grad c[k,n] += a[m,k]^T b[m,n].
 void gemm_forward(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c);
 void gemm_input_grad(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c);
 void gemm_weight_grad(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c);

@@ -22,13 +22,14 @@
 namespace shardplan {
 namespace {
 
-constexpr int kPasses = 3;                           // over all kernels, so that a slow minute hits every kernel alike
-constexpr std::int64_t kRotatedFloats = 1 << 20;     // 4 MiB: operands come from beyond L2, as they do in a step
+constexpr int kPasses = 3;                        // over all kernels and steps, so that a slow minute hits all alike
+constexpr std::int64_t kRotatedFloats = 1 << 20;  // 4 MiB: operands come from beyond L2, as they do in a step
 
 /// Random operands, cut into buffers that a kernel uses in turn.
 class Rotation {
  public:
-  Rotation(std::int64_t floats, std::uint64_t seed) : floats_(floats), buffers_(std::max<std::int64_t>(1, kRotatedFloats / std::max<std::int64_t>(1, floats))) {
+  Rotation(std::int64_t floats, std::uint64_t seed)
+      : floats_(floats), buffers_(std::max<std::int64_t>(1, kRotatedFloats / std::max<std::int64_t>(1, floats))) {
     Random random(seed);
     data_.resize(static_cast<std::size_t>(floats_ * buffers_));
     for (float& x : data_) x = static_cast<float>(random.uniform() - 0.5);
@@ -83,8 +84,10 @@ Job elementwise_job(const std::string& kind, std::int64_t n) {
 }
 
 std::vector<Job> kernel_jobs(bool quick) {
-  const std::vector<std::int64_t> tokens = quick ? std::vector<std::int64_t>{8, 32, 128} : std::vector<std::int64_t>{1, 4, 16, 32, 64, 128, 256, 512};
-  const std::vector<std::int64_t> sides = quick ? std::vector<std::int64_t>{32, 64, 128, 256} : std::vector<std::int64_t>{32, 64, 128, 256, 512};
+  const std::vector<std::int64_t> tokens =
+      quick ? std::vector<std::int64_t>{8, 32, 128} : std::vector<std::int64_t>{1, 4, 16, 32, 64, 128, 256, 512};
+  const std::vector<std::int64_t> sides =
+      quick ? std::vector<std::int64_t>{32, 64, 128, 256} : std::vector<std::int64_t>{32, 64, 128, 256, 512};
   std::vector<Job> jobs;
   for (const char* pass : {"forward", "input-grad", "weight-grad"}) {
     for (const std::int64_t m : tokens) {
@@ -94,13 +97,13 @@ std::vector<Job> kernel_jobs(bool quick) {
     }
   }
   for (const char* kind : {"copy", "add", "relu", "mask"}) {
-    for (std::int64_t n = 64; n <= (quick ? 1 << 18 : 1 << 22); n *= 4) jobs.push_back(elementwise_job(kind, n));
+    for (std::int64_t n = 64; n <= (quick ? 1 << 18 : 1 << 22); n *= 2) jobs.push_back(elementwise_job(kind, n));
   }
   return jobs;
 }
 
-/// CPU seconds of one run; short kernels are run several times in a row so that the clock's own cost (about a microsecond)
-/// stays below a percent or so.
+/// CPU seconds of one run; short kernels are run several times in a row so that the clock's own cost (about a
+/// microsecond) stays below a percent or so.
 void sample(const std::function<void()>& run, int repeats, std::vector<double>& out) {
   const double begin = thread_cpu_now();
   for (int i = 0; i < repeats; ++i) run();
@@ -116,23 +119,22 @@ int repeats_for(const std::function<void()>& run) {
 }
 
 /// Every core runs the same kernel at the same time; the first thread's samples are kept.
-void run_jobs(std::vector<Job>& jobs, int threads, int samples_a_pass) {
-  for (int pass = 0; pass < kPasses; ++pass) {
-    run_ranks(
-        threads, true,
-        [&](int rank) {
-          std::vector<double> unused;
-          for (Job& job : jobs) {
-            const auto run = job.make(static_cast<std::uint64_t>(rank) * 17 + 3);
-            const int repeats = repeats_for(run);
-            for (int i = 0; i < samples_a_pass; ++i) sample(run, repeats, rank == 0 ? job.samples : unused);
-          }
-        },
-        [] {});
-  }
+void run_kernels(std::vector<Job>& jobs, int threads, int samples_a_pass) {
+  run_ranks(
+      threads, true,
+      [&](int rank) {
+        std::vector<double> unused;
+        for (Job& job : jobs) {
+          const auto run = job.make(static_cast<std::uint64_t>(rank) * 17 + 3);
+          const int repeats = repeats_for(run);
+          for (int i = 0; i < samples_a_pass; ++i) sample(run, repeats, rank == 0 ? job.samples : unused);
+        }
+      },
+      [] {});
 }
 
-// ------------------------------------------------------------------------------------------------- messages and collectives
+// ------------------------------------------------------------------------------------------------- messages and
+// collectives
 
 /// One-way time of a message: copy in and copy out, CPU seconds of sender and receiver.
 std::vector<double> time_messages(std::int64_t floats, int samples) {
@@ -147,12 +149,17 @@ std::vector<double> time_messages(std::int64_t floats, int samples) {
         [&](int r) {
           RankClock& clock = clocks[static_cast<std::size_t>(r)];
           std::vector<float>& own = data[static_cast<std::size_t>(r)];
-          if (r == 1) clock.begin(mailbox.wait(1, 0)), mailbox.copy_out(0, own.data()), clock.end();
+          const auto receive = [&] {
+            clock.begin(mailbox.wait(r, 1 - r));
+            mailbox.copy_out(1 - r, own.data());
+            clock.end();
+          };
+          if (r == 1) receive();
           clock.begin();
           mailbox.copy_in(r, own.data());
           clock.end();
           mailbox.ring(r, clock.virtual_now());
-          if (r == 0) clock.begin(mailbox.wait(0, 1)), mailbox.copy_out(1, own.data()), clock.end();
+          if (r == 0) receive();
           mailbox.finish(r);
         },
         [&] { mailbox.abort(); });
@@ -169,7 +176,8 @@ std::vector<double> time_all_reduce(std::int64_t floats, int ranks, int samples)
     for (const std::int64_t n : ring_channel_floats(ranks, r, floats)) lengths.push_back(n);
   }
   Mailbox mailbox(lengths, ranks, false);
-  std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
+  std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks),
+                                       std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
   std::vector<double> out;
   for (int i = 0; i < samples; ++i) {
     mailbox.begin_step();
@@ -198,75 +206,93 @@ void measure_collectives(MeasuringFile& file, const CpuBackendOptions& o) {
       p.words = {{"dtype", "fp32"}, {"transport", "threads and mailbox"}};
       p.numbers = {{"bytes", 4.0 * static_cast<double>(n)}, {"ranks", 2}};
       p.bytes = 4.0 * static_cast<double>(n);
-      set_samples(p, p.kernel == "send-recv" ? time_messages(n, samples) : time_all_reduce(n, 2, samples), o.keep_samples);
+      set_samples(p, p.kernel == "send-recv" ? time_messages(n, samples) : time_all_reduce(n, 2, samples),
+                  o.keep_samples);
       file.points.push_back(p);
     }
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------------- steps
+// -------------------------------------------------------------------------------------------------------------------
+// steps
 
 MeasuredPoint step_point(const std::string& schedule, const BlockShape& s) {
   MeasuredPoint p;
   p.kernel = "step";
   p.words = {{"schedule", schedule}, {"clock", "virtual: compute measured, waiting computed"}};
-  p.numbers = {{"tokens", static_cast<double>(s.tokens)}, {"hidden", static_cast<double>(s.hidden)}, {"inner", static_cast<double>(s.inner)}};
+  p.numbers = {{"tokens", static_cast<double>(s.tokens)},
+               {"hidden", static_cast<double>(s.hidden)},
+               {"inner", static_cast<double>(s.inner)}};
   return p;
 }
 
-MeasuredPoint pipeline_point(const std::string& schedule, int ranks, int microbatches, int replicas, const BlockShape& shape, int samples, bool keep) {
+/// A step to time: its record and the function that runs it once, seconds.
+struct StepJob {
+  MeasuredPoint point;
+  std::function<double()> run;
+  std::vector<double> samples;
+};
+
+StepJob pipeline_job(const std::string& schedule, int ranks, int microbatches, int replicas, const BlockShape& shape) {
   const ScheduleRow& row = find_schedule(schedule);
   ScheduleQuestion q;
   q.ranks = ranks;
   q.microbatches = microbatches;
   q.chunks = row.default_chunks;
-  const Order order = row.order(q);
   ExecutorOptions options;
   options.shape = shape;
   options.blocks_per_slot = 2 / q.chunks;
   options.replicas = replicas;
-  PipelineExecutor executor(order, options);
-  executor.step();
-  std::vector<double> seconds;
-  for (int i = 0; i < samples; ++i) seconds.push_back(executor.step().virtual_makespan);
-  MeasuredPoint p = step_point(schedule, shape);
-  p.numbers.insert({{"ranks", static_cast<double>(ranks)}, {"microbatches", static_cast<double>(microbatches)},
-                    {"replicas", static_cast<double>(replicas)}, {"chunks", static_cast<double>(q.chunks)}, {"blocks", static_cast<double>(2 * ranks)}});
-  p.flops = 3 * shape.flops() * 2.0 * ranks * microbatches * replicas;
-  set_samples(p, seconds, keep);
-  return p;
+  auto executor = std::make_shared<PipelineExecutor>(row.order(q), options);
+  StepJob job{step_point(schedule, shape), [executor] { return executor->step().virtual_makespan; }, {}};
+  job.point.numbers.insert({{"ranks", static_cast<double>(ranks)},
+                            {"microbatches", static_cast<double>(microbatches)},
+                            {"replicas", static_cast<double>(replicas)},
+                            {"chunks", static_cast<double>(q.chunks)},
+                            {"blocks", static_cast<double>(2 * ranks)}});
+  job.point.flops = 3 * shape.flops() * 2.0 * ranks * microbatches * replicas;
+  return job;
 }
 
-MeasuredPoint expert_point(const ExpertStepShape& shape, int samples, bool keep) {
-  ExpertStep experts(shape);
-  experts.step();
-  std::vector<double> seconds;
-  for (int i = 0; i < samples; ++i) seconds.push_back(experts.step().virtual_makespan);
-  MeasuredPoint p = step_point("experts", shape.block);
-  p.numbers.insert({{"ranks", static_cast<double>(shape.ranks)}, {"experts_per_rank", static_cast<double>(shape.experts_per_rank)},
-                    {"top_k", static_cast<double>(shape.top_k)}, {"layers", static_cast<double>(shape.layers)}, {"skew", shape.skew},
-                    {"seed", static_cast<double>(shape.seed)}});
-  p.flops = 3 * shape.block.flops() * shape.top_k * shape.layers * shape.ranks;
-  set_samples(p, seconds, keep);
-  return p;
+StepJob expert_job(int experts_per_rank, double skew, const BlockShape& block) {
+  ExpertStepShape shape;
+  shape.ranks = 2;
+  shape.experts_per_rank = experts_per_rank;
+  shape.block = block;
+  shape.skew = skew;
+  auto experts = std::make_shared<ExpertStep>(shape);
+  StepJob job{step_point("experts", block), [experts] { return experts->step().virtual_makespan; }, {}};
+  job.point.numbers.insert({{"ranks", static_cast<double>(shape.ranks)},
+                            {"experts_per_rank", static_cast<double>(shape.experts_per_rank)},
+                            {"top_k", static_cast<double>(shape.top_k)},
+                            {"layers", static_cast<double>(shape.layers)},
+                            {"skew", shape.skew},
+                            {"seed", static_cast<double>(shape.seed)}});
+  job.point.flops = 3 * block.flops() * shape.top_k * shape.layers * shape.ranks;
+  return job;
 }
 
-void measure_steps(MeasuringFile& file, const CpuBackendOptions& o) {
-  const BlockShape shape{64, 128, 128};
-  const int samples = o.quick ? 7 : 15;
-  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
-    for (const int ranks : {2, 4}) file.points.push_back(pipeline_point(schedule, ranks, 4, 1, shape, samples, o.keep_samples));
+/// Schedules on 2 and 4 ranks, a data-parallel step, an expert step of compute and one that is mostly copies.
+std::vector<StepJob> step_jobs() {
+  std::vector<StepJob> jobs;
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b"}) {
+    for (const int ranks : {2, 4}) jobs.push_back(pipeline_job(schedule, ranks, 4, 1, {64, 128, 128}));
   }
-  file.points.push_back(pipeline_point("1f1b", 1, 1, 2, {16, 256, 256}, samples, o.keep_samples));
-  ExpertStepShape experts;
-  experts.ranks = 2;
-  experts.experts_per_rank = 4;
-  experts.block = {128, 128, 128};
-  experts.skew = 0.5;
-  file.points.push_back(expert_point(experts, samples, o.keep_samples));
+  jobs.push_back(pipeline_job("1f1b", 1, 4, 2, {32, 128, 128}));
+  jobs.push_back(expert_job(4, 0.5, {128, 128, 128}));
+  jobs.push_back(expert_job(2, 0, {128, 256, 32}));
+  return jobs;
 }
 
-// ------------------------------------------------------------------------------------------------------------- environment
+void run_steps(std::vector<StepJob>& jobs, int samples_a_pass) {
+  for (StepJob& job : jobs) {
+    job.run();
+    for (int i = 0; i < samples_a_pass; ++i) job.samples.push_back(job.run());
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------------
+// environment
 
 std::string first_line_with(const char* path, const std::string& key) {
   std::ifstream in(path);
@@ -293,7 +319,9 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
   file.tool = {{"name", "shardplan"}, {"version", "0.1.0"}, {"arguments", o.arguments}};
   utsname system{};
   uname(&system);
-  file.device = {{"name", "host-cpu"}, {"cpu", first_line_with("/proc/cpuinfo", "model name")}, {"cores", std::to_string(usable_cores())},
+  file.device = {{"name", "host-cpu"},
+                 {"cpu", first_line_with("/proc/cpuinfo", "model name")},
+                 {"cores", std::to_string(usable_cores())},
                  {"system", std::string(system.sysname) + " " + system.release}};
   file.method = {{"clock", "CPU time of the measuring thread"},
                  {"load", "every core runs the same kernel at the same time"},
@@ -305,13 +333,18 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
   const double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), wall = wall_now();
   std::vector<Job> jobs = kernel_jobs(o.quick);
   const int threads = std::min(usable_cores(), 8);
-  run_jobs(jobs, threads, o.quick ? 4 : 8);
-  for (Job& job : jobs) {
-    set_samples(job.point, std::move(job.samples), o.keep_samples);
-    file.points.push_back(std::move(job.point));
+  std::vector<StepJob> steps = step_jobs();
+  for (int pass = 0; pass < kPasses; ++pass) {
+    run_kernels(jobs, threads, o.quick ? 4 : 8);
+    run_steps(steps, o.quick ? 4 : 8);
   }
   measure_collectives(file, o);
-  measure_steps(file, o);
+  const auto keep = [&](auto& job) {
+    set_samples(job.point, std::move(job.samples), o.keep_samples);
+    file.points.push_back(std::move(job.point));
+  };
+  for (Job& job : jobs) keep(job);
+  for (StepJob& job : steps) keep(job);
   file.after = environment();
   file.after["cpu_seconds"] = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu;
   file.after["wall_seconds"] = wall_now() - wall;

@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "base/errors.hpp"
 #include "base/random.hpp"
@@ -26,13 +27,14 @@ std::vector<float> random_floats(std::int64_t n, std::uint64_t seed, double scal
   return out;
 }
 
-/// What a micro-batch keeps on a virtual stage from its forward pass to its weight gradient. x and dy have one entry more than
-/// blocks: the stage's input and every block's output, and their gradients.
+/// What a micro-batch keeps on a virtual stage from its forward pass to its weight gradient. x and dy have one entry
+/// more than blocks: the stage's input and every block's output, and their gradients.
 struct Activation {
   std::vector<std::vector<float>> x, a, dy, du;
 
   Activation(const BlockShape& s, int blocks) {
-    const auto wide = static_cast<std::size_t>(s.tokens * s.inner), narrow = static_cast<std::size_t>(s.tokens * s.hidden);
+    const auto wide = static_cast<std::size_t>(s.tokens * s.inner),
+               narrow = static_cast<std::size_t>(s.tokens * s.hidden);
     x.assign(static_cast<std::size_t>(blocks) + 1, std::vector<float>(narrow));
     dy = x;
     a.assign(static_cast<std::size_t>(blocks), std::vector<float>(wide));
@@ -51,11 +53,16 @@ std::uint64_t digest_of(std::span<const float> values, std::uint64_t identity) {
 
 const char* pass_name(PassKind kind) {
   switch (kind) {
-    case PassKind::forward: return "forward";
-    case PassKind::backward: return "backward";
-    case PassKind::input_grad: return "input-gradient";
-    case PassKind::weight_grad: return "weight-gradient";
-    case PassKind::overlapped: return "overlapped";
+    case PassKind::forward:
+      return "forward";
+    case PassKind::backward:
+      return "backward";
+    case PassKind::input_grad:
+      return "input-gradient";
+    case PassKind::weight_grad:
+      return "weight-gradient";
+    case PassKind::overlapped:
+      return "overlapped";
   }
   return "";
 }
@@ -67,7 +74,8 @@ void refuse_what_is_not_executed(const Order& order, const ExecutorOptions& opti
   for (const auto& passes : order.passes) {
     for (const Pass& pass : passes) {
       if (pass.kind == PassKind::overlapped) refuse("no overlapped passes");
-      if (pass.stage < 0 || pass.stage >= order.stages() || pass.microbatch < 0 || pass.microbatch >= order.microbatches)
+      if (pass.stage < 0 || pass.stage >= order.stages() || pass.microbatch < 0 ||
+          pass.microbatch >= order.microbatches)
         throw InputError("schedule", "a pass names a stage or micro-batch that is not there");
     }
   }
@@ -80,20 +88,24 @@ void refuse_what_is_not_executed(const Order& order, const ExecutorOptions& opti
 
 std::vector<float> executor_weights(const BlockShape& s, int block) {
   // Scaled so that activations keep their size through ReLU and residual.
-  return random_floats(s.weights(), 1000 + static_cast<std::uint64_t>(block), 0.5 / std::sqrt(static_cast<double>(s.hidden + s.inner)));
+  return random_floats(s.weights(), 1000 + static_cast<std::uint64_t>(block),
+                       0.5 / std::sqrt(static_cast<double>(s.hidden + s.inner)));
 }
 
 std::vector<float> executor_input(const BlockShape& s, int replica, int microbatch) {
-  return random_floats(s.tokens * s.hidden, 7000000 + static_cast<std::uint64_t>(replica) * 100000 + static_cast<std::uint64_t>(microbatch), 1.0);
+  return random_floats(s.tokens * s.hidden,
+                       7000000 + static_cast<std::uint64_t>(replica) * 100000 + static_cast<std::uint64_t>(microbatch),
+                       1.0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------- the executor
+// ---------------------------------------------------------------------------------------------------------------- the
+// executor
 
 struct PipelineExecutor::Impl {
   /// One rank thread of one replica.
   struct Rank {
     int replica = 0, rank = 0, thread = 0;
-    std::vector<std::unique_ptr<Activation>> pool;   // all that were ever allocated
+    std::vector<std::unique_ptr<Activation>> pool;  // all that were ever allocated
     std::vector<Activation*> free;
     std::map<std::pair<int, int>, Activation*> live;  // by (stage, micro-batch)
     std::vector<ChunkState> state;                    // by stage * microbatches + micro-batch
@@ -109,14 +121,14 @@ struct PipelineExecutor::Impl {
   ExecutorOptions options;
   BlockShape shape;
   int m = 0;
-  std::vector<std::vector<float>> weights;           // by block
-  std::vector<std::vector<float>> inputs;            // by replica * m + micro-batch
-  std::vector<std::int64_t> gradient_offset;         // by stage, within its rank's gradient
+  std::vector<std::vector<float>> weights;    // by block
+  std::vector<std::vector<float>> inputs;     // by replica * m + micro-batch
+  std::vector<std::int64_t> gradient_offset;  // by stage, within its rank's gradient
   std::vector<Rank> ranks;
   std::unique_ptr<Mailbox> mailbox;
-  std::vector<std::vector<int>> ring_first;          // by rank: each replica's first channel of the all-reduce
+  std::vector<std::vector<int>> ring_first;  // by rank: each replica's first channel of the all-reduce
   std::atomic<std::uint64_t> checksum{0};
-  bool waiting = true;                               // false while calibrating
+  bool waiting = true;  // false while calibrating
 
   Impl(const Order& o, const ExecutorOptions& opt) : order(o), options(opt), shape(opt.shape), m(o.microbatches) {
     refuse_what_is_not_executed(order, options);
@@ -129,7 +141,9 @@ struct PipelineExecutor::Impl {
     const auto last = *std::max_element(order.layer_slot.begin(), order.layer_slot.end());
     return (last + 1) * options.blocks_per_slot;
   }
-  int block_of(int stage, int i) const { return order.layer_slot[static_cast<std::size_t>(stage)] * options.blocks_per_slot + i; }
+  int block_of(int stage, int i) const {
+    return order.layer_slot[static_cast<std::size_t>(stage)] * options.blocks_per_slot + i;
+  }
   int next_of(int stage) const { return order.next[static_cast<std::size_t>(stage)]; }
   int previous_of(int stage) const { return order.previous[static_cast<std::size_t>(stage)]; }
   int rank_of(int stage) const { return order.rank_of_stage[static_cast<std::size_t>(stage)]; }
@@ -166,7 +180,9 @@ struct PipelineExecutor::Impl {
   /// Channels: replica, stage, micro-batch, {activation to next, gradient to previous}; then the rings.
   void make_channels() {
     const std::int64_t message = shape.tokens * shape.hidden;
-    std::vector<std::int64_t> lengths(static_cast<std::size_t>(options.replicas) * static_cast<std::size_t>(order.stages()) * static_cast<std::size_t>(m) * 2, message);
+    std::vector<std::int64_t> lengths(static_cast<std::size_t>(options.replicas) *
+                                          static_cast<std::size_t>(order.stages()) * static_cast<std::size_t>(m) * 2,
+                                      message);
     if (options.replicas > 1) {
       for (int r = 0; r < order.ranks; ++r) {
         ring_first.emplace_back();
@@ -184,26 +200,34 @@ struct PipelineExecutor::Impl {
     return ((replica * order.stages() + stage) * m + microbatch) * 2 + (gradient ? 1 : 0);
   }
 
-  // -------------------------------------------------------------------------------------------------------------- one pass
+  // -------------------------------------------------------------------------------------------------------------- one
+  // pass
 
   [[noreturn]] void wrong(const Rank& rank, const Pass& pass, const std::string& what) const {
-    throw InputError("schedule", "rank " + std::to_string(rank.rank) + ": the " + pass_name(pass.kind) + " pass of micro-batch " +
-                                     std::to_string(pass.microbatch) + " on stage " + std::to_string(pass.stage) + " " + what);
+    throw InputError("schedule", "rank " + std::to_string(rank.rank) + ": the " + pass_name(pass.kind) +
+                                     " pass of micro-batch " + std::to_string(pass.microbatch) + " on stage " +
+                                     std::to_string(pass.stage) + " " + what);
   }
 
   /// Moves the chunk's state on, or says what came too early or twice.
   void advance(Rank& rank, const Pass& pass) {
     ChunkState& state = rank.state[static_cast<std::size_t>(pass.stage * m + pass.microbatch)];
     const auto expect = [&](ChunkState before, ChunkState after, const char* missing) {
-      if (state != before) wrong(rank, pass, state < before ? std::string("comes before its ") + missing : "comes twice");
+      if (state != before)
+        wrong(rank, pass, state < before ? std::string("comes before its ") + missing : "comes twice");
       state = after;
     };
     switch (pass.kind) {
-      case PassKind::forward: return expect(ChunkState::nothing, ChunkState::forwarded, "");
-      case PassKind::backward: return expect(ChunkState::forwarded, ChunkState::finished, "forward pass");
-      case PassKind::input_grad: return expect(ChunkState::forwarded, ChunkState::input_done, "forward pass");
-      case PassKind::weight_grad: return expect(ChunkState::input_done, ChunkState::finished, "input gradient");
-      case PassKind::overlapped: return;
+      case PassKind::forward:
+        return expect(ChunkState::nothing, ChunkState::forwarded, "");
+      case PassKind::backward:
+        return expect(ChunkState::forwarded, ChunkState::finished, "forward pass");
+      case PassKind::input_grad:
+        return expect(ChunkState::forwarded, ChunkState::input_done, "forward pass");
+      case PassKind::weight_grad:
+        return expect(ChunkState::input_done, ChunkState::finished, "input gradient");
+      case PassKind::overlapped:
+        return;
     }
   }
 
@@ -227,7 +251,8 @@ struct PipelineExecutor::Impl {
   void count_live(Rank& rank, PassKind kind) {
     if (kind == PassKind::forward) {
       rank.record.peak_chunks_until_input_grad = std::max(rank.record.peak_chunks_until_input_grad, ++rank.until_input);
-      rank.record.peak_chunks_until_weight_grad = std::max(rank.record.peak_chunks_until_weight_grad, ++rank.until_weight);
+      rank.record.peak_chunks_until_weight_grad =
+          std::max(rank.record.peak_chunks_until_weight_grad, ++rank.until_weight);
     }
     if (kind == PassKind::backward || kind == PassKind::input_grad) --rank.until_input;
     if (kind == PassKind::backward || kind == PassKind::weight_grad) --rank.until_weight;
@@ -235,30 +260,39 @@ struct PipelineExecutor::Impl {
 
   void forward(Rank& rank, const Pass& pass, Activation& act) {
     if (previous_of(pass.stage) < 0)
-      std::memcpy(act.x[0].data(), inputs[static_cast<std::size_t>(rank.replica * m + pass.microbatch)].data(), narrow_bytes());
-    else mailbox->copy_out(channel(rank.replica, previous_of(pass.stage), pass.microbatch, false), act.x[0].data());
+      std::memcpy(act.x[0].data(), inputs[static_cast<std::size_t>(rank.replica * m + pass.microbatch)].data(),
+                  narrow_bytes());
+    else
+      mailbox->copy_out(channel(rank.replica, previous_of(pass.stage), pass.microbatch, false), act.x[0].data());
     for (int i = 0; i < options.blocks_per_slot; ++i) {
       const auto b = static_cast<std::size_t>(i);
       const std::vector<float>& w = weights[static_cast<std::size_t>(block_of(pass.stage, i))];
-      block_forward(shape, act.x[b].data(), w.data(), w.data() + shape.hidden * shape.inner, act.a[b].data(), act.x[b + 1].data());
+      block_forward(shape, act.x[b].data(), w.data(), w.data() + shape.hidden * shape.inner, act.a[b].data(),
+                    act.x[b + 1].data());
     }
-    if (next_of(pass.stage) >= 0) mailbox->copy_in(channel(rank.replica, pass.stage, pass.microbatch, false), act.x.back().data());
+    if (next_of(pass.stage) >= 0)
+      mailbox->copy_in(channel(rank.replica, pass.stage, pass.microbatch, false), act.x.back().data());
   }
 
   /// The loss is 1/2 |Y|^2 of the last output, so its gradient is Y itself.
   void input_gradient(Rank& rank, const Pass& pass, Activation& act) {
-    if (next_of(pass.stage) < 0) std::memcpy(act.dy.back().data(), act.x.back().data(), narrow_bytes());
-    else mailbox->copy_out(channel(rank.replica, next_of(pass.stage), pass.microbatch, true), act.dy.back().data());
+    if (next_of(pass.stage) < 0)
+      std::memcpy(act.dy.back().data(), act.x.back().data(), narrow_bytes());
+    else
+      mailbox->copy_out(channel(rank.replica, next_of(pass.stage), pass.microbatch, true), act.dy.back().data());
     for (int i = options.blocks_per_slot - 1; i >= 0; --i) {
       const auto b = static_cast<std::size_t>(i);
       const std::vector<float>& w = weights[static_cast<std::size_t>(block_of(pass.stage, i))];
-      block_input_grad(shape, w.data(), w.data() + shape.hidden * shape.inner, act.a[b].data(), act.dy[b + 1].data(), act.du[b].data(), act.dy[b].data());
+      block_input_grad(shape, w.data(), w.data() + shape.hidden * shape.inner, act.a[b].data(), act.dy[b + 1].data(),
+                       act.du[b].data(), act.dy[b].data());
     }
   }
 
   void send_gradient(Rank& rank, const Pass& pass, Activation& act) {
-    if (previous_of(pass.stage) >= 0) mailbox->copy_in(channel(rank.replica, pass.stage, pass.microbatch, true), act.dy[0].data());
-    else std::memcpy(rank.first_input_grad.data(), act.dy[0].data(), narrow_bytes());
+    if (previous_of(pass.stage) >= 0)
+      mailbox->copy_in(channel(rank.replica, pass.stage, pass.microbatch, true), act.dy[0].data());
+    else
+      std::memcpy(rank.first_input_grad.data(), act.dy[0].data(), narrow_bytes());
     if (options.digest && previous_of(pass.stage) < 0)
       checksum.fetch_add(digest_of(act.dy[0], static_cast<std::uint64_t>(rank.replica * m + pass.microbatch)));
   }
@@ -269,9 +303,12 @@ struct PipelineExecutor::Impl {
       float* sum = rank.gradient.data() + gradient_offset[static_cast<std::size_t>(pass.stage)] + i * shape.weights();
       float* into = options.digest ? rank.scratch.data() : sum;
       if (options.digest) std::fill(rank.scratch.begin(), rank.scratch.end(), 0.0f);
-      block_weight_grad(shape, act.x[b].data(), act.a[b].data(), act.dy[b + 1].data(), act.du[b].data(), into, into + shape.hidden * shape.inner);
+      block_weight_grad(shape, act.x[b].data(), act.a[b].data(), act.dy[b + 1].data(), act.du[b].data(), into,
+                        into + shape.hidden * shape.inner);
       if (!options.digest) continue;
-      const auto identity = static_cast<std::uint64_t>((rank.replica * m + pass.microbatch) * blocks() + block_of(pass.stage, i)) + (1ULL << 40);
+      const auto identity =
+          static_cast<std::uint64_t>((rank.replica * m + pass.microbatch) * blocks() + block_of(pass.stage, i)) +
+          (1ULL << 40);
       checksum.fetch_add(digest_of(rank.scratch, identity));
       add(shape.weights(), rank.scratch.data(), sum);
     }
@@ -279,14 +316,17 @@ struct PipelineExecutor::Impl {
 
   /// The channel that the pass takes its input from, or -1.
   int input_channel(const Rank& rank, const Pass& pass) const {
-    if (pass.kind == PassKind::forward) return previous_of(pass.stage) < 0 ? -1 : channel(rank.replica, previous_of(pass.stage), pass.microbatch, false);
+    if (pass.kind == PassKind::forward)
+      return previous_of(pass.stage) < 0 ? -1 : channel(rank.replica, previous_of(pass.stage), pass.microbatch, false);
     if (pass.kind == PassKind::weight_grad) return -1;
     return next_of(pass.stage) < 0 ? -1 : channel(rank.replica, next_of(pass.stage), pass.microbatch, true);
   }
 
   /// The channel that it rings when it ends, or -1; `to` = the stage at its other end.
   int output_channel(const Rank& rank, const Pass& pass, int& to) const {
-    to = pass.kind == PassKind::forward ? next_of(pass.stage) : pass.kind == PassKind::weight_grad ? -1 : previous_of(pass.stage);
+    to = pass.kind == PassKind::forward       ? next_of(pass.stage)
+         : pass.kind == PassKind::weight_grad ? -1
+                                              : previous_of(pass.stage);
     return to < 0 ? -1 : channel(rank.replica, pass.stage, pass.microbatch, pass.kind != PassKind::forward);
   }
 
@@ -311,7 +351,8 @@ struct PipelineExecutor::Impl {
     PassRecord record;
     record.wall_start = rank.clock.wall_begin();
     record.virtual_start = rank.clock.virtual_now();
-    Activation& act = pass.kind == PassKind::forward ? acquire(rank, pass) : *rank.live.at({pass.stage, pass.microbatch});
+    Activation& act =
+        pass.kind == PassKind::forward ? acquire(rank, pass) : *rank.live.at({pass.stage, pass.microbatch});
     if (pass.kind == PassKind::forward) forward(rank, pass, act);
     if (pass.kind == PassKind::backward || pass.kind == PassKind::input_grad) {
       input_gradient(rank, pass, act);
@@ -327,7 +368,8 @@ struct PipelineExecutor::Impl {
     return record;
   }
 
-  // -------------------------------------------------------------------------------------------------------------- one step
+  // -------------------------------------------------------------------------------------------------------------- one
+  // step
 
   void reset(Rank& rank) {
     for (auto& [key, act] : rank.live) rank.free.push_back(act);
@@ -344,7 +386,8 @@ struct PipelineExecutor::Impl {
       if (rank_of(s) != rank.rank) continue;
       for (int i = 0; i < m; ++i) {
         if (rank.state[static_cast<std::size_t>(s * m + i)] != ChunkState::finished)
-          throw InputError("schedule", "rank " + std::to_string(rank.rank) + " never finishes micro-batch " + std::to_string(i) + " on stage " + std::to_string(s));
+          throw InputError("schedule", "rank " + std::to_string(rank.rank) + " never finishes micro-batch " +
+                                           std::to_string(i) + " on stage " + std::to_string(s));
       }
     }
   }
@@ -354,14 +397,16 @@ struct PipelineExecutor::Impl {
     const double before = rank.clock.cpu();
     ring_all_reduce(*mailbox, rank.thread, rank.replica, first, rank.gradient, rank.clock);
     rank.record.all_reduce_cpu = rank.clock.cpu() - before;
-    for (const std::int64_t n : ring_channel_floats(options.replicas, rank.replica, static_cast<std::int64_t>(rank.gradient.size()))) {
+    for (const std::int64_t n :
+         ring_channel_floats(options.replicas, rank.replica, static_cast<std::int64_t>(rank.gradient.size()))) {
       ++rank.record.all_reduce_messages;
       rank.record.all_reduce_bytes += n * static_cast<std::int64_t>(sizeof(float));
     }
   }
 
   void run_rank(Rank& rank) {
-    for (const Pass& pass : order.passes[static_cast<std::size_t>(rank.rank)]) rank.record.passes.push_back(run_pass(rank, pass));
+    for (const Pass& pass : order.passes[static_cast<std::size_t>(rank.rank)])
+      rank.record.passes.push_back(run_pass(rank, pass));
     check_finished(rank);
     if (options.replicas > 1) all_reduce(rank);
     mailbox->finish(rank.thread);
@@ -382,7 +427,8 @@ struct PipelineExecutor::Impl {
         continue;
       }
       const int stage = c / 2 / m % order.stages();
-      what += std::string(c % 2 == 0 ? "the activation" : "the gradient") + " of micro-batch " + std::to_string(c / 2 % m) + " from stage " + std::to_string(stage);
+      what += std::string(c % 2 == 0 ? "the activation" : "the gradient") + " of micro-batch " +
+              std::to_string(c / 2 % m) + " from stage " + std::to_string(stage);
     }
     throw InputError("schedule", what);
   }
@@ -418,17 +464,22 @@ struct PipelineExecutor::Impl {
     checksum = 0;
     waiting = true;
     const auto usage = run_ranks(
-        static_cast<int>(ranks.size()), options.pin, [&](int t) { run_rank(ranks[static_cast<std::size_t>(t)]); }, [&] { mailbox->abort(); });
+        static_cast<int>(ranks.size()), options.pin, [&](int t) { run_rank(ranks[static_cast<std::size_t>(t)]); },
+        [&] { mailbox->abort(); });
     if (mailbox->stuck()) report_stuck();
     return summary(usage);
   }
 
-  // ------------------------------------------------------------------------------------------------------------ calibration
+  // ------------------------------------------------------------------------------------------------------------
+  // calibration
 
   void calibrate_rank(Rank& rank, bool split, bool cpu, std::vector<std::vector<std::vector<double>>>& out) {
     const auto run = [&](PassKind kind, int stage, int microbatch) {
       const PassRecord record = run_pass(rank, Pass{kind, stage, microbatch, -1, -1});
-      out[static_cast<std::size_t>(kind)][static_cast<std::size_t>(stage)].push_back(cpu ? record.cpu() : record.wall());
+      out[static_cast<std::size_t>(kind)][static_cast<std::size_t>(stage)].push_back(cpu ? record.cpu()
+                                                                                         : record.wall());
+      // Ranks that share cores find their caches used by others after every wait of a step: so they do here.
+      if (!options.spin) std::this_thread::yield();
     };
     for (int s = 0; s < order.stages(); ++s) {
       if (rank_of(s) != rank.rank) continue;
@@ -440,29 +491,37 @@ struct PipelineExecutor::Impl {
 
   Samples calibrate(int rounds, bool split, bool cpu) {
     using ByKind = std::vector<std::vector<std::vector<double>>>;
-    std::vector<ByKind> own(ranks.size(), ByKind(4, std::vector<std::vector<double>>(static_cast<std::size_t>(order.stages()))));
+    std::vector<ByKind> own(ranks.size(),
+                            ByKind(4, std::vector<std::vector<double>>(static_cast<std::size_t>(order.stages()))));
     waiting = false;
     for (int round = 0; round < rounds; ++round) {
       for (Rank& rank : ranks) reset(rank);
       run_ranks(
           static_cast<int>(ranks.size()), options.pin,
-          [&](int t) { calibrate_rank(ranks[static_cast<std::size_t>(t)], split, cpu, own[static_cast<std::size_t>(t)]); }, [] {});
+          [&](int t) {
+            calibrate_rank(ranks[static_cast<std::size_t>(t)], split, cpu, own[static_cast<std::size_t>(t)]);
+          },
+          [] {});
     }
     ByKind all(4, std::vector<std::vector<double>>(static_cast<std::size_t>(order.stages())));
     for (const ByKind& one : own) {
       for (std::size_t kind = 0; kind < 4; ++kind) {
-        for (std::size_t s = 0; s < all[kind].size(); ++s) all[kind][s].insert(all[kind][s].end(), one[kind][s].begin(), one[kind][s].end());
+        for (std::size_t s = 0; s < all[kind].size(); ++s)
+          all[kind][s].insert(all[kind][s].end(), one[kind][s].begin(), one[kind][s].end());
       }
     }
     return {all[0], all[1], all[2], all[3]};
   }
 };
 
-PipelineExecutor::PipelineExecutor(const Order& order, const ExecutorOptions& options) : impl_(std::make_unique<Impl>(order, options)) {}
+PipelineExecutor::PipelineExecutor(const Order& order, const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>(order, options)) {}
 PipelineExecutor::~PipelineExecutor() = default;
 
 StepRecord PipelineExecutor::step() { return impl_->step(); }
-PipelineExecutor::Samples PipelineExecutor::calibrate(int rounds, bool split, bool cpu) { return impl_->calibrate(rounds, split, cpu); }
+PipelineExecutor::Samples PipelineExecutor::calibrate(int rounds, bool split, bool cpu) {
+  return impl_->calibrate(rounds, split, cpu);
+}
 int PipelineExecutor::blocks() const { return impl_->blocks(); }
 double PipelineExecutor::message_bytes() const { return static_cast<double>(impl_->narrow_bytes()); }
 

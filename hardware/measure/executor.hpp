@@ -1,11 +1,14 @@
 #pragma once
-// Executes an Order for real: one thread a rank, real products, real messages. The same Order object that replay() times.
+// Executes an Order for real: one thread a rank, real products, real messages. The same Order object that replay()
+// times.
 //
-// What a pass does: take its input out of the mailbox (copy), compute its blocks, put its result in (copy), ring. Waiting comes
-// before the pass and belongs to nobody. So a pass's duration holds its copies, a hop costs nothing of its own, and a replay of
-// the recorded durations must give the step back; PassTimes with hop = 0 is the matching model.
+// What a pass does: take its input out of the mailbox (copy), compute its blocks, put its result in (copy), ring.
+// Waiting comes before the pass and belongs to nobody. So a pass's duration holds its copies, a hop costs nothing of
+// its own, and a replay of the recorded durations must give the step back; PassTimes with hop = 0 is the matching
+// model.
 //
-// Left out: attention, bidirectional orders (two parameter copies) and overlapped passes, which a single core cannot overlap.
+// Left out: attention, bidirectional orders (two parameter copies) and overlapped passes, which a single core cannot
+// overlap.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,12 +21,13 @@ namespace shardplan {
 
 struct ExecutorOptions {
   BlockShape shape{128, 128, 128};
-  int blocks_per_slot = 1;   // blocks of a virtual stage
-  int replicas = 1;          // data-parallel copies of the pipeline; gradients are all-reduced at the end when > 1
-  bool spin = false;         // wait by spinning: only with ranks * replicas <= cores
+  int blocks_per_slot = 1;  // blocks of a virtual stage
+  int replicas = 1;         // data-parallel copies of the pipeline; gradients are all-reduced at the end when > 1
+  bool spin = false;        // wait by spinning: only with ranks * replicas <= cores
   bool pin = false;
-  bool digest = false;       // collect the checksum (costs time: not for timed steps)
-  int drop_message = -1;     // a fault for tests: the k-th message of replica 0 (in stage, micro-batch, direction order) is lost
+  bool digest = false;  // collect the checksum (costs time: not for timed steps)
+  int drop_message =
+      -1;  // a fault for tests: the k-th message of replica 0 (in stage, micro-batch, direction order) is lost
 };
 
 /// One pass as it ran, in seconds; wall times since the step's first pass, virtual ones since its start.
@@ -35,21 +39,21 @@ struct PassRecord {
 };
 
 struct RankRecord {
-  std::vector<PassRecord> passes;   // in the order's positions
-  double all_reduce_cpu = 0;        // CPU seconds of the gradient all-reduce
+  std::vector<PassRecord> passes;  // in the order's positions
+  double all_reduce_cpu = 0;       // CPU seconds of the gradient all-reduce
   double virtual_end = 0;
   int peak_chunks_until_input_grad = 0, peak_chunks_until_weight_grad = 0;
-  std::int64_t activation_buffers = 0;  // chunks' buffers that were really allocated
+  std::int64_t activation_buffers = 0;                         // chunks' buffers that were really allocated
   std::int64_t messages = 0, message_bytes = 0;                // sent, pipeline
   std::int64_t all_reduce_messages = 0, all_reduce_bytes = 0;  // sent, data parallel
 };
 
 struct StepRecord {
-  std::vector<RankRecord> ranks;    // replica-major: replica * order.ranks + rank
-  double wall_makespan = 0;         // first pass begins to last work ends
+  std::vector<RankRecord> ranks;  // replica-major: replica * order.ranks + rank
+  double wall_makespan = 0;       // first pass begins to last work ends
   double virtual_makespan = 0;
-  double cpu_over_wall = 0;         // least over ranks; of the whole step where ranks spin, else of their passes
-  std::uint64_t checksum = 0;       // of all weight and first-stage input gradients, free of order; 0 without digest
+  double cpu_over_wall = 0;    // least over ranks; of the whole step where ranks spin, else of their passes
+  std::uint64_t checksum = 0;  // of all weight and first-stage input gradients, free of order; 0 without digest
 };
 
 class PipelineExecutor {
@@ -58,13 +62,13 @@ class PipelineExecutor {
   PipelineExecutor(const Order&, const ExecutorOptions&);
   ~PipelineExecutor();
 
-  /// Runs one step. InputError("schedule", ...) where the order is wrong: it gets stuck, takes a gradient before its forward, a
-  /// weight gradient before its input gradient, or leaves a micro-batch unfinished.
+  /// Runs one step. InputError("schedule", ...) where the order is wrong: it gets stuck, takes a gradient before its
+  /// forward, a weight gradient before its input gradient, or leaves a micro-batch unfinished.
   StepRecord step();
 
-  /// Runs `rounds` times every pass of every rank without waiting for anybody, all forwards first, all ranks at once: what the
-  /// passes cost, told by nothing of the schedule. Records in result[rank]: forward, input_grad and weight_grad (or backward) of
-  /// each of its stages, CPU and wall seconds.
+  /// Runs `rounds` times every pass of every rank without waiting for anybody, all forwards first, all ranks at once:
+  /// what the passes cost, told by nothing of the schedule. Records in result[rank]: forward, input_grad and
+  /// weight_grad (or backward) of each of its stages, CPU and wall seconds.
   struct Samples {
     std::vector<std::vector<double>> forward, backward, input_grad, weight_grad;  // by virtual stage, over replicas
   };
@@ -81,8 +85,8 @@ class PipelineExecutor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The same gradients by plain FP64 loops, one micro-batch after another, no threads and no Eigen: what the executor must match.
-/// replicas * microbatches micro-batches in all.
+/// The same gradients by plain FP64 loops, one micro-batch after another, no threads and no Eigen: what the executor
+/// must match. replicas * microbatches micro-batches in all.
 std::vector<std::vector<double>> reference_gradients(const BlockShape&, int blocks, int microbatches, int replicas);
 
 /// The executor's data, so that reference and executor agree: weights of a block (W1 then W2), input of a micro-batch.

@@ -10,12 +10,14 @@ namespace {
 using Doubles = std::vector<double>;
 
 /// c[m,n] = a[m,k] b[k,n] with each operand optionally transposed in place (a stored [k,m], b stored [n,k]).
-Doubles product(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, bool a_transposed, const double* b, bool b_transposed) {
+Doubles product(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, bool a_transposed, const double* b,
+                bool b_transposed) {
   Doubles c(static_cast<std::size_t>(m * n), 0.0);
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t l = 0; l < k; ++l) {
       const double left = a_transposed ? a[l * m + i] : a[i * k + l];
-      for (std::int64_t j = 0; j < n; ++j) c[static_cast<std::size_t>(i * n + j)] += left * (b_transposed ? b[j * k + l] : b[l * n + j]);
+      for (std::int64_t j = 0; j < n; ++j)
+        c[static_cast<std::size_t>(i * n + j)] += left * (b_transposed ? b[j * k + l] : b[l * n + j]);
     }
   }
   return c;

@@ -26,8 +26,9 @@ std::vector<int> draw_experts(Random& random, const std::vector<double>& popular
   for (std::size_t e = 0; e < score.size(); ++e) score[e] = popularity[e] + random.gumbel();
   std::vector<int> order(score.size());
   std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + top_k, order.end(),
-                    [&](int a, int b) { return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)]; });
+  std::partial_sort(order.begin(), order.begin() + top_k, order.end(), [&](int a, int b) {
+    return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)];
+  });
   order.resize(static_cast<std::size_t>(top_k));
   return order;
 }
@@ -47,10 +48,10 @@ double exchange_makespan(const std::vector<std::vector<double>>& phases) {
 
 struct ExpertStep::Impl {
   struct Rank {
-    std::vector<float> x, y, dy;               // [tokens, hidden]
-    std::vector<float> sent, back;             // gathered rows, by expert
+    std::vector<float> x, y, dy;                                // [tokens, hidden]
+    std::vector<float> sent, back;                              // gathered rows, by expert
     std::vector<std::vector<float>> in, a, out, dout, du, din;  // by layer: received rows of all own experts
-    std::vector<float> gradient;               // of own experts
+    std::vector<float> gradient;                                // of own experts
     RankClock clock;
     std::vector<double> phases;
     double phase_cpu = 0;
@@ -58,16 +59,18 @@ struct ExpertStep::Impl {
 
   ExpertStepShape shape;
   int experts;
-  std::vector<std::vector<RowList>> routed;        // [source rank][expert]: rows
-  std::vector<std::int64_t> counts;                // [source][destination]
-  std::vector<std::vector<float>> weights;         // by expert
+  std::vector<std::vector<RowList>> routed;  // [source rank][expert]: rows
+  std::vector<std::int64_t> counts;          // [source][destination]
+  std::vector<std::vector<float>> weights;   // by expert
   std::vector<Rank> ranks;
   std::unique_ptr<Mailbox> mailbox;
 
   explicit Impl(const ExpertStepShape& s) : shape(s), experts(s.ranks * s.experts_per_rank) {
     const BlockShape& b = s.block;
-    if (s.ranks < 1 || s.experts_per_rank < 1 || s.layers < 1 || b.tokens < 1 || b.hidden < 1 || b.inner < 1 || s.top_k < 1 || s.top_k > experts)
-      throw InputError("shape", "ranks, experts, layers, tokens and sizes must be at least 1, top_k at most the experts");
+    if (s.ranks < 1 || s.experts_per_rank < 1 || s.layers < 1 || b.tokens < 1 || b.hidden < 1 || b.inner < 1 ||
+        s.top_k < 1 || s.top_k > experts)
+      throw InputError("shape",
+                       "ranks, experts, layers, tokens and sizes must be at least 1, top_k at most the experts");
     route();
     make_ranks();
     make_channels();
@@ -106,7 +109,8 @@ struct ExpertStep::Impl {
       rank.y = rank.dy = rank.x;
       rank.sent.resize(static_cast<std::size_t>(shape.block.tokens * shape.top_k * hidden()));
       rank.back = rank.sent;
-      const auto narrow = static_cast<std::size_t>(received(r) * hidden()), wide = static_cast<std::size_t>(received(r) * shape.block.inner);
+      const auto narrow = static_cast<std::size_t>(received(r) * hidden()),
+                 wide = static_cast<std::size_t>(received(r) * shape.block.inner);
       rank.in.assign(static_cast<std::size_t>(shape.layers), std::vector<float>(narrow));
       rank.out = rank.dout = rank.din = rank.in;
       rank.a.assign(static_cast<std::size_t>(shape.layers), std::vector<float>(wide));
@@ -121,14 +125,16 @@ struct ExpertStep::Impl {
     std::vector<std::int64_t> lengths;
     for (int x = 0; x < 4 * shape.layers; ++x) {
       for (int s = 0; s < shape.ranks; ++s) {
-        for (int d = 0; d < shape.ranks; ++d) lengths.push_back((x % 2 == 0 ? row_count(s, d) : row_count(d, s)) * hidden());
+        for (int d = 0; d < shape.ranks; ++d)
+          lengths.push_back((x % 2 == 0 ? row_count(s, d) : row_count(d, s)) * hidden());
       }
     }
     mailbox = std::make_unique<Mailbox>(std::move(lengths), shape.ranks, shape.spin);
   }
   int channel(int exchange, int s, int d) const { return (exchange * shape.ranks + s) * shape.ranks + d; }
 
-  // ------------------------------------------------------------------------------------------------------------ the phases
+  // ------------------------------------------------------------------------------------------------------------ the
+  // phases
 
   void begin_phase(Rank& rank, double available) { rank.clock.begin(available); }
   void end_phase(Rank& rank) {
@@ -145,7 +151,8 @@ struct ExpertStep::Impl {
     return latest;
   }
 
-  /// Copies the rows of `from` that go to each expert, expert after expert, and puts each destination's share into its slot.
+  /// Copies the rows of `from` that go to each expert, expert after expert, and puts each destination's share into its
+  /// slot.
   void gather_and_send(Rank& rank, int r, const std::vector<float>& from, int exchange) {
     float* at = rank.sent.data();
     for (int d = 0; d < shape.ranks; ++d) {
@@ -162,7 +169,8 @@ struct ExpertStep::Impl {
 
   /// Rows of expert e (local index) from source s.
   std::int64_t rows_of(int s, int r, int e) const {
-    return static_cast<std::int64_t>(routed[static_cast<std::size_t>(s)][static_cast<std::size_t>(r * shape.experts_per_rank + e)].size());
+    return static_cast<std::int64_t>(
+        routed[static_cast<std::size_t>(s)][static_cast<std::size_t>(r * shape.experts_per_rank + e)].size());
   }
 
   /// Moves between the received order (source, then expert) and the experts' order (expert, then source).
@@ -181,7 +189,8 @@ struct ExpertStep::Impl {
 
   void receive_rows(int r, int exchange, std::vector<float>& into) {
     for_each_piece(r, [&](int s, std::int64_t within, std::int64_t grouped, std::int64_t n) {
-      std::memcpy(into.data() + grouped * hidden(), mailbox->peek(channel(exchange, s, r)) + within * hidden(), static_cast<std::size_t>(n * hidden()) * sizeof(float));
+      std::memcpy(into.data() + grouped * hidden(), mailbox->peek(channel(exchange, s, r)) + within * hidden(),
+                  static_cast<std::size_t>(n * hidden()) * sizeof(float));
     });
   }
 
@@ -190,7 +199,9 @@ struct ExpertStep::Impl {
     for (int s = 0; s < shape.ranks; ++s) {
       piece.resize(std::max<std::size_t>(piece.size(), static_cast<std::size_t>(row_count(s, r) * hidden())));
       for_each_piece(r, [&](int source, std::int64_t within, std::int64_t grouped, std::int64_t n) {
-        if (source == s) std::memcpy(piece.data() + within * hidden(), rows.data() + grouped * hidden(), static_cast<std::size_t>(n * hidden()) * sizeof(float));
+        if (source == s)
+          std::memcpy(piece.data() + within * hidden(), rows.data() + grouped * hidden(),
+                      static_cast<std::size_t>(n * hidden()) * sizeof(float));
       });
       mailbox->copy_in(channel(exchange, r, s), piece.data());
     }
@@ -226,8 +237,8 @@ struct ExpertStep::Impl {
   void experts_forward(Rank& rank, int r, std::size_t layer) {
     for_each_expert(r, [&](int e, const BlockShape& block, std::int64_t at) {
       const float* w = weights[static_cast<std::size_t>(r * shape.experts_per_rank + e)].data();
-      block_forward(block, rank.in[layer].data() + at * block.hidden, w, w + block.hidden * block.inner, rank.a[layer].data() + at * block.inner,
-                    rank.out[layer].data() + at * block.hidden);
+      block_forward(block, rank.in[layer].data() + at * block.hidden, w, w + block.hidden * block.inner,
+                    rank.a[layer].data() + at * block.inner, rank.out[layer].data() + at * block.hidden);
     });
   }
 
@@ -237,9 +248,11 @@ struct ExpertStep::Impl {
       const float* a = rank.a[layer].data() + at * block.inner;
       const float* dout = rank.dout[layer].data() + at * block.hidden;
       float* du = rank.du[layer].data() + at * block.inner;
-      block_input_grad(block, w, w + block.hidden * block.inner, a, dout, du, rank.din[layer].data() + at * block.hidden);
+      block_input_grad(block, w, w + block.hidden * block.inner, a, dout, du,
+                       rank.din[layer].data() + at * block.hidden);
       float* dw = rank.gradient.data() + e * block.weights();
-      block_weight_grad(block, rank.in[layer].data() + at * block.hidden, a, dout, du, dw, dw + block.hidden * block.inner);
+      block_weight_grad(block, rank.in[layer].data() + at * block.hidden, a, dout, du, dw,
+                        dw + block.hidden * block.inner);
     });
   }
 
@@ -252,8 +265,10 @@ struct ExpertStep::Impl {
     ring_all(rank, r, out);
     begin_phase(rank, wait_all(r, out));
     receive_rows(r, out, backward ? rank.dout[layer] : rank.in[layer]);
-    if (backward) experts_backward(rank, r, layer);
-    else experts_forward(rank, r, layer);
+    if (backward)
+      experts_backward(rank, r, layer);
+    else
+      experts_forward(rank, r, layer);
     send_back(rank, r, backward ? rank.din[layer] : rank.out[layer], back);
     end_phase(rank);
     ring_all(rank, r, back);

@@ -1,9 +1,10 @@
 #pragma once
-// A mixture-of-experts layer for real: tokens are sent to the ranks of their experts, computed, and sent back and summed
-// (forward), and the same for the gradients (backward). One thread a rank, one message a pair of ranks and exchange.
+// A mixture-of-experts layer for real: tokens are sent to the ranks of their experts, computed, and sent back and
+// summed (forward), and the same for the gradients (backward). One thread a rank, one message a pair of ranks and
+// exchange.
 //
-// Between two exchanges a rank works alone, so a layer's direction is three phases: gather + send | receive, experts, send back |
-// receive + sum. An exchange ends for everybody when the last rank has sent: all ranks meet there.
+// Between two exchanges a rank works alone, so a layer's direction is three phases: gather + send | receive, experts,
+// send back | receive + sum. An exchange ends for everybody when the last rank has sent: all ranks meet there.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,9 +25,10 @@ struct ExpertStepShape {
 };
 
 struct ExpertStepRecord {
-  std::vector<std::vector<double>> phases;  // CPU seconds by rank and phase: 6 a layer, 3 forward (all layers), then 3 backward
+  std::vector<std::vector<double>>
+      phases;  // CPU seconds by rank and phase: 6 a layer, 3 forward (all layers), then 3 backward
   double virtual_makespan = 0, wall_makespan = 0, cpu_over_wall = 0;
-  std::int64_t messages = 0, bytes = 0;     // between different ranks
+  std::int64_t messages = 0, bytes = 0;  // between different ranks
 };
 
 class ExpertStep {
@@ -49,8 +51,8 @@ class ExpertStep {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The time of phases that all ranks leave together, except a direction's last one, after which a rank goes on alone: what a
-/// simulation of such a step must give. phases as in ExpertStepRecord.
+/// The time of phases that all ranks leave together, except a direction's last one, after which a rank goes on alone:
+/// what a simulation of such a step must give. phases as in ExpertStepRecord.
 double exchange_makespan(const std::vector<std::vector<double>>& phases);
 
 }  // namespace shardplan

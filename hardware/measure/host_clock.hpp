@@ -1,6 +1,6 @@
 #pragma once
-// The two clocks of a measurement: wall time, and the CPU time of the calling thread (it stands still while the thread is
-// preempted, so it can be trusted on a loaded machine).
+// The two clocks of a measurement: wall time, and the CPU time of the calling thread (it stands still while the thread
+// is preempted, so it can be trusted on a loaded machine).
 #include <ctime>
 
 namespace shardplan {

@@ -28,23 +28,25 @@ double square_distance(const std::vector<double>& a, const std::vector<double>& 
 
 }  // namespace
 
-void ScatteredTable::add(std::vector<double> sizes, double seconds) { points_.push_back({logs_of(sizes), std::log(seconds)}); }
+void ScatteredTable::add(std::vector<double> sizes, double seconds) {
+  points_.push_back({logs_of(sizes), std::log(seconds)});
+}
 
 double ScatteredTable::seconds(const std::vector<double>& sizes) const {
   return std::exp(predict(logs_of(sizes), std::numeric_limits<std::size_t>::max()));
 }
 
-/// Minimises sum_i w_i (y_i - c - b (x_i - x))^2 + ridge |b|^2 over the nearest points, y = log seconds less the sum of log sizes
-/// (so that b = 0 means proportional to the work), w = 1 / (distance^2 + 1e-4). The answer at x is c.
+/// Minimises sum_i w_i (y_i - c - b (x_i - x))^2 + ridge |b|^2 over the nearest points, y = log seconds less the sum of
+/// log sizes (so that b = 0 means proportional to the work), w = 1 / (distance^2 + 1e-4). The answer at x is c.
 double ScatteredTable::predict(const std::vector<double>& x, std::size_t without) const {
-  constexpr std::size_t kNearest = 16;
+  const std::size_t nearest = std::size_t{2} << x.size();  // twice the corners of a cell
   constexpr double kRidge = 0.05;
   std::vector<std::pair<double, std::size_t>> near;
   for (std::size_t i = 0; i < points_.size(); ++i) {
     if (i != without) near.emplace_back(square_distance(points_[i].logs, x), i);
   }
   std::sort(near.begin(), near.end());
-  if (near.size() > kNearest) near.resize(kNearest);
+  if (near.size() > nearest) near.resize(nearest);
   const auto d = static_cast<Eigen::Index>(x.size());
   Eigen::MatrixXd normal = Eigen::MatrixXd::Zero(d + 1, d + 1);
   Eigen::VectorXd right = Eigen::VectorXd::Zero(d + 1);
@@ -69,7 +71,8 @@ double ScatteredTable::predict(const std::vector<double>& x, std::size_t without
 double ScatteredTable::leave_one_out() const {
   if (points_.size() < 3) return 0;
   double sum = 0;
-  for (std::size_t i = 0; i < points_.size(); ++i) sum += std::abs(std::exp(predict(points_[i].logs, i) - points_[i].log_seconds) - 1);
+  for (std::size_t i = 0; i < points_.size(); ++i)
+    sum += std::abs(std::exp(predict(points_[i].logs, i) - points_[i].log_seconds) - 1);
   return sum / static_cast<double>(points_.size());
 }
 
@@ -88,13 +91,15 @@ HostModel::HostModel(const MeasuringFile& file) {
     }
   }
   for (const char* name : {"gemm forward", "gemm input-grad", "gemm weight-grad", "copy", "add", "relu", "mask"}) {
-    if (tables_[name].size() < 3) throw InputError("points", std::string("too few points of \"") + name + "\" to price a step of the cpu backend");
+    if (tables_[name].size() < 3)
+      throw InputError("points", std::string("too few points of \"") + name + "\" to price a step of the cpu backend");
   }
 }
 
 double HostModel::gemm(GemmPass pass, std::int64_t m, std::int64_t n, std::int64_t k) const {
   if (m == 0) return 0;
-  return tables_.at(std::string("gemm ") + layout_name(pass)).seconds({static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)});
+  return tables_.at(std::string("gemm ") + layout_name(pass))
+      .seconds({static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)});
 }
 
 double HostModel::elementwise(const std::string& kind, std::int64_t n) const {
@@ -108,7 +113,8 @@ PassTimes HostModel::pass_times(const Order& order, const BlockShape& s, int blo
                          gemm(GemmPass::forward, s.tokens, s.hidden, s.inner) + elementwise("add", narrow);
   const double input = gemm(GemmPass::input_grad, s.tokens, s.hidden, s.inner) + elementwise("mask", wide) +
                        gemm(GemmPass::input_grad, s.tokens, s.inner, s.hidden) + elementwise("add", narrow);
-  const double weight = gemm(GemmPass::weight_grad, s.tokens, s.inner, s.hidden) + gemm(GemmPass::weight_grad, s.tokens, s.hidden, s.inner);
+  const double weight = gemm(GemmPass::weight_grad, s.tokens, s.inner, s.hidden) +
+                        gemm(GemmPass::weight_grad, s.tokens, s.hidden, s.inner);
   PassTimes times;
   for (int stage = 0; stage < order.stages(); ++stage) {
     const bool sends = order.next[static_cast<std::size_t>(stage)] >= 0;
@@ -136,8 +142,10 @@ std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape&
       received += rows;
       const std::int64_t f = shape.block.inner;
       if (rows == 0) continue;
-      forward += gemm(GemmPass::forward, rows, f, h) + elementwise("relu", rows * f) + gemm(GemmPass::forward, rows, h, f) + elementwise("add", rows * h);
-      backward += gemm(GemmPass::input_grad, rows, h, f) + elementwise("mask", rows * f) + gemm(GemmPass::input_grad, rows, f, h) + elementwise("add", rows * h) +
+      forward += gemm(GemmPass::forward, rows, f, h) + elementwise("relu", rows * f) +
+                 gemm(GemmPass::forward, rows, h, f) + elementwise("add", rows * h);
+      backward += gemm(GemmPass::input_grad, rows, h, f) + elementwise("mask", rows * f) +
+                  gemm(GemmPass::input_grad, rows, f, h) + elementwise("add", rows * h) +
                   gemm(GemmPass::weight_grad, rows, f, h) + gemm(GemmPass::weight_grad, rows, h, f);
     }
     // Gather + copy in; receive; regroup + copy in; sum what came back, clear and scale.

@@ -1,6 +1,6 @@
 #pragma once
-// Prices the CPU backend's own work from a measuring file: the products, the elementwise parts and the copies that a pass of
-// the executor consists of. With replay() this predicts a step that was never run.
+// Prices the CPU backend's own work from a measuring file: the products, the elementwise parts and the copies that a
+// pass of the executor consists of. With replay() this predicts a step that was never run.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,8 +15,9 @@
 
 namespace shardplan {
 
-/// Log seconds at scattered sizes. Between and beyond them: a plane through the nearest points in log size, weighted by inverse
-/// square distance and held towards `slope` (seconds growing in proportion to the work), so that a measured point answers itself.
+/// Log seconds at scattered sizes. Between and beyond them: a plane through the nearest points in log size, weighted by
+/// inverse square distance and held towards `slope` (seconds growing in proportion to the work), so that a measured
+/// point answers itself.
 class ScatteredTable {
  public:
   void add(std::vector<double> sizes, double seconds);

@@ -67,8 +67,10 @@ double Mailbox::wait(int rank, int channel) {
       }
     }
     while (c.state.load(std::memory_order_acquire) == 0) {
-      if (spin_) pause_core();
-      else c.state.wait(0);
+      if (spin_)
+        pause_core();
+      else
+        c.state.wait(0);
     }
   }
   if (c.state.load(std::memory_order_acquire) == 2) throw StepAborted{};

@@ -1,9 +1,9 @@
 #pragma once
-// Messages between rank threads: one slot a message, copied in by the sender and out by the receiver, as a transport with
-// eager buffers does. Every channel carries one message a step.
+// Messages between rank threads: one slot a message, copied in by the sender and out by the receiver, as a transport
+// with eager buffers does. Every channel carries one message a step.
 //
-// A step that cannot go on is noticed without a timeout: a rank that waits for an empty slot is idle, a finished rank is idle,
-// and when all are idle while one still waits, nobody is left to fill the slot.
+// A step that cannot go on is noticed without a timeout: a rank that waits for an empty slot is idle, a finished rank
+// is idle, and when all are idle while one still waits, nobody is left to fill the slot.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,16 +17,16 @@ struct StepAborted {};
 
 class Mailbox {
  public:
-  /// channel_floats: the length of each channel's message. spin: waiting burns its core (lowest latency; only where every
-  /// rank has a core); otherwise the thread sleeps.
+  /// channel_floats: the length of each channel's message. spin: waiting burns its core (lowest latency; only where
+  /// every rank has a core); otherwise the thread sleeps.
   Mailbox(std::vector<std::int64_t> channel_floats, int ranks, bool spin);
   ~Mailbox();
 
   /// Empties every slot. No thread may be inside.
   void begin_step();
 
-  /// Sending takes two calls, so that the copy is inside the sender's clock and the stamp after it: copy_in, then ring with
-  /// the sender's virtual time. Once per channel and step.
+  /// Sending takes two calls, so that the copy is inside the sender's clock and the stamp after it: copy_in, then ring
+  /// with the sender's virtual time. Once per channel and step.
   void copy_in(int channel, const float* message);
   void ring(int channel, double sent_at);
   /// Waits for the message; returns its virtual time. Throws StepAborted.
@@ -50,7 +50,7 @@ class Mailbox {
     std::vector<float> slot;
     std::atomic<int> state{0};  // 0 empty, 1 full, 2 aborted
     double sent_at = 0;
-    int waiting_rank = -1;      // under mutex_
+    int waiting_rank = -1;  // under mutex_
   };
   void abort_locked();
   void check_stuck_locked();

@@ -16,8 +16,9 @@ ordered_json point_json(const MeasuredPoint& p) {
   ordered_json params = ordered_json::object();
   for (const auto& [name, value] : p.numbers) params[name] = value;
   for (const auto& [name, value] : p.words) params[name] = value;
-  ordered_json out = {{"kernel", p.kernel}, {"params", params}, {"flops", p.flops}, {"bytes", p.bytes}, {"n", p.time.n},
-                      {"median_s", p.time.median}, {"p10_s", p.time.p10}, {"p90_s", p.time.p90}, {"min_s", p.time.min}, {"mad_s", p.time.mad}};
+  ordered_json out = {{"kernel", p.kernel},  {"params", params},          {"flops", p.flops},    {"bytes", p.bytes},
+                      {"n", p.time.n},       {"median_s", p.time.median}, {"p10_s", p.time.p10}, {"p90_s", p.time.p90},
+                      {"min_s", p.time.min}, {"mad_s", p.time.mad}};
   if (!p.samples.empty()) out["samples_s"] = p.samples;
   out["state"] = p.state;
   out["flags"] = p.flags;
@@ -34,7 +35,8 @@ void check_schema(const Field& file) {
   const Field field = file.at("schema");
   const std::string schema = field.text();
   const std::string family = "shardplan-measure/";
-  if (schema.rfind(family, 0) != 0) field.fail("expected \"" + std::string(kMeasureSchema) + "\", got " + field.shown());
+  if (schema.rfind(family, 0) != 0)
+    field.fail("expected \"" + std::string(kMeasureSchema) + "\", got " + field.shown());
   const std::string version = schema.substr(family.size());
   if (version != "1" && version.rfind("1.", 0) != 0)
     field.fail("this program reads version 1 of measuring files, this one is version " + version);
@@ -58,26 +60,31 @@ SampleSummary read_summary(const Field& f, bool imported) {
   SampleSummary t;
   t.n = static_cast<int>(f.at("n").count(1, 1000000000));
   if (!imported && t.n < kFewestSamples)
-    f.at("n").fail("too few samples: " + std::to_string(t.n) + ", at least " + std::to_string(kFewestSamples) + " are needed");
+    f.at("n").fail("too few samples: " + std::to_string(t.n) + ", at least " + std::to_string(kFewestSamples) +
+                   " are needed");
   t.median = f.at("median_s").positive();
   t.p10 = f.at("p10_s").positive();
   t.p90 = f.at("p90_s").positive();
   t.min = f.at("min_s").positive();
   t.mad = f.at("mad_s").number();
   if (t.mad < 0) f.at("mad_s").fail("must not be negative");
-  if (!(t.min <= t.p10 && t.p10 <= t.median && t.median <= t.p90)) f.fail("quantiles out of order: min <= p10 <= median <= p90 does not hold");
+  if (!(t.min <= t.p10 && t.p10 <= t.median && t.median <= t.p90))
+    f.fail("quantiles out of order: min <= p10 <= median <= p90 does not hold");
   return t;
 }
 
 MeasuredPoint read_point(const Field& f, bool imported) {
-  f.allow_only({"kernel", "params", "flops", "bytes", "n", "median_s", "p10_s", "p90_s", "min_s", "mad_s", "samples_s", "state", "flags"});
+  f.allow_only({"kernel", "params", "flops", "bytes", "n", "median_s", "p10_s", "p90_s", "min_s", "mad_s", "samples_s",
+                "state", "flags"});
   MeasuredPoint p;
   p.kernel = f.at("kernel").text();
   const Field params = f.at("params");
   for (const std::string& name : params.keys()) {
     const Field value = params.at(name);
-    if (value.is_string()) p.words[name] = value.text();
-    else p.numbers[name] = value.number();
+    if (value.is_string())
+      p.words[name] = value.text();
+    else
+      p.numbers[name] = value.number();
   }
   p.flops = f.at("flops").number();
   p.bytes = f.at("bytes").number();
@@ -86,10 +93,12 @@ MeasuredPoint read_point(const Field& f, bool imported) {
   if (const auto samples = f.find("samples_s")) {
     p.samples = samples->numbers();
     for (std::size_t i = 0; i < p.samples.size(); ++i) samples->item(i).positive();
-    if (p.samples.size() != static_cast<std::size_t>(p.time.n)) samples->fail("has " + std::to_string(p.samples.size()) + " samples, n says " + std::to_string(p.time.n));
+    if (p.samples.size() != static_cast<std::size_t>(p.time.n))
+      samples->fail("has " + std::to_string(p.samples.size()) + " samples, n says " + std::to_string(p.time.n));
   }
   p.state = f.at("state").text();
-  if (p.state != "hot" && p.state != "cold" && p.state != "graph") f.at("state").fail("expected hot, cold or graph, got " + f.at("state").shown());
+  if (p.state != "hot" && p.state != "cold" && p.state != "graph")
+    f.at("state").fail("expected hot, cold or graph, got " + f.at("state").shown());
   const Field flags = f.at("flags");
   for (std::size_t i = 0; i < flags.size(); ++i) p.flags.push_back(flags.item(i).text());
   return p;
@@ -98,10 +107,14 @@ MeasuredPoint read_point(const Field& f, bool imported) {
 void collect_warnings(MeasuringFile& file, const std::string& name) {
   std::size_t noisy = 0, other = 0;
   for (const MeasuredPoint& p : file.points) {
-    if (p.flagged("noisy")) ++noisy;
-    else if (!p.flags.empty()) ++other;
+    if (p.flagged("noisy"))
+      ++noisy;
+    else if (!p.flags.empty())
+      ++other;
   }
-  if (noisy > 0) file.warnings.push_back(name + ": " + std::to_string(noisy) + " of " + std::to_string(file.points.size()) + " points are noisy (p90 > 1.5 p10)");
+  if (noisy > 0)
+    file.warnings.push_back(name + ": " + std::to_string(noisy) + " of " + std::to_string(file.points.size()) +
+                            " points are noisy (p90 > 1.5 p10)");
   if (other > 0) file.warnings.push_back(name + ": " + std::to_string(other) + " points carry other flags");
   if (file.source_kind == "measured" && !file.source_sha256.empty() && points_hash(file.points) != file.source_sha256)
     file.warnings.push_back(name + ": the points were changed after they were measured (sha256 differs)");
@@ -119,7 +132,9 @@ std::string MeasuredPoint::word(const std::string& name) const {
   return at == words.end() ? "" : at->second;
 }
 
-bool MeasuredPoint::flagged(const std::string& flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
+bool MeasuredPoint::flagged(const std::string& flag) const {
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
+}
 
 void set_samples(MeasuredPoint& p, std::vector<double> seconds, bool keep) {
   p.time = summarise(seconds);
@@ -147,7 +162,8 @@ MeasuringFile parse_measuring(std::string_view text, const std::string& name) {
   file.source_sha256 = source.at("sha256").text();
   const Field points = f.at("points");
   if (points.size() == 0) points.fail("no points: nothing was measured");
-  for (std::size_t i = 0; i < points.size(); ++i) file.points.push_back(read_point(points.item(i), file.source_kind != "measured"));
+  for (std::size_t i = 0; i < points.size(); ++i)
+    file.points.push_back(read_point(points.item(i), file.source_kind != "measured"));
   collect_warnings(file, name);
   return file;
 }

@@ -3,10 +3,11 @@
 //
 //   {"schema":"shardplan-measure/1", "tool":{name: text}, "device":{name: text}, "method":{name: text},
 //    "environment":{"before":{name: number}, "after":{name: number}}, "source":{"kind","path","sha256"},
-//    "points":[{"kernel","params":{name: number or text},"flops","bytes","n","median_s","p10_s","p90_s","min_s","mad_s",
+//    "points":[{"kernel","params":{name: number or
+//    text},"flops","bytes","n","median_s","p10_s","p90_s","min_s","mad_s",
 //               "samples_s":[...] (optional),"state":"hot|cold|graph","flags":["noisy","throttled","unverified",...]}]}
-// source.kind: measured | nccl-tests | trace. sha256: of the imported file, or of the points where they were measured here,
-// so that an edit shows.
+// source.kind: measured | nccl-tests | trace. sha256: of the imported file, or of the points where they were measured
+// here, so that an edit shows.
 #include <map>
 #include <optional>
 #include <string>
@@ -20,12 +21,12 @@ inline constexpr const char* kMeasureSchema = "shardplan-measure/1";
 inline constexpr int kFewestSamples = 5;
 
 struct MeasuredPoint {
-  std::string kernel;                       // gemm, copy, add, relu, send-recv, all-reduce, step, ...
-  std::map<std::string, double> numbers;    // m, n, k, bytes, ranks, ...
-  std::map<std::string, std::string> words; // dtype, layout, schedule, ...
-  double flops = 0, bytes = 0;              // of one execution; bytes = read + written, or of a collective as nccl-tests counts
+  std::string kernel;                        // gemm, copy, add, relu, send-recv, all-reduce, step, ...
+  std::map<std::string, double> numbers;     // m, n, k, bytes, ranks, ...
+  std::map<std::string, std::string> words;  // dtype, layout, schedule, ...
+  double flops = 0, bytes = 0;  // of one execution; bytes = read + written, or of a collective as nccl-tests counts
   SampleSummary time;
-  std::vector<double> samples;              // seconds; may be left out of a file
+  std::vector<double> samples;  // seconds; may be left out of a file
   std::string state = "hot";
   std::vector<std::string> flags;
 
@@ -45,8 +46,8 @@ struct MeasuringFile {
   std::vector<std::string> warnings;  // of the reader: noisy points, an edited file; not written
 };
 
-/// InputError: another schema or an unknown major version, NaN, n < 5 (unless imported), median <= 0, quantiles out of order,
-/// unknown members. Warns of flagged points and of points that no longer match their hash.
+/// InputError: another schema or an unknown major version, NaN, n < 5 (unless imported), median <= 0, quantiles out of
+/// order, unknown members. Warns of flagged points and of points that no longer match their hash.
 MeasuringFile parse_measuring(std::string_view text, const std::string& name);
 MeasuringFile read_measuring(const std::string& path);
 /// Members sorted by name, numbers at full precision; fills sha256 where the points were measured here.

@@ -18,10 +18,14 @@ std::vector<double> medians(const std::vector<std::vector<double>>& by_stage) {
 const std::vector<double>& samples_of(const PipelineExecutor::Samples& s, const Pass& pass) {
   const auto stage = static_cast<std::size_t>(pass.stage);
   switch (pass.kind) {
-    case PassKind::forward: return s.forward[stage];
-    case PassKind::input_grad: return s.input_grad[stage];
-    case PassKind::weight_grad: return s.weight_grad[stage];
-    default: return s.backward[stage];
+    case PassKind::forward:
+      return s.forward[stage];
+    case PassKind::input_grad:
+      return s.input_grad[stage];
+    case PassKind::weight_grad:
+      return s.weight_grad[stage];
+    default:
+      return s.backward[stage];
   }
 }
 
@@ -31,7 +35,8 @@ std::vector<std::vector<double>> recorded_durations(const StepRecord& step, cons
   std::vector<std::vector<double>> out;
   for (int r = 0; r < order.ranks; ++r) {
     out.emplace_back();
-    for (const PassRecord& pass : step.ranks[static_cast<std::size_t>(r)].passes) out.back().push_back(clock == StepClock::wall ? pass.wall() : pass.cpu());
+    for (const PassRecord& pass : step.ranks[static_cast<std::size_t>(r)].passes)
+      out.back().push_back(clock == StepClock::wall ? pass.wall() : pass.cpu());
   }
   return out;
 }

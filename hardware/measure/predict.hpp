@@ -16,8 +16,8 @@ std::vector<std::vector<double>> recorded_durations(const StepRecord&, const Ord
 /// Medians of calibration samples as PassTimes; a message costs nothing of its own (its copies are inside the passes).
 PassTimes median_times(const PipelineExecutor::Samples&);
 
-/// The middle of `draws` replays in which every pass takes the time of a calibration sample drawn for it: unlike a replay of
-/// medians it keeps what max() over ranks does to noise.
+/// The middle of `draws` replays in which every pass takes the time of a calibration sample drawn for it: unlike a
+/// replay of medians it keeps what max() over ranks does to noise.
 double sampled_makespan(const Order&, const PipelineExecutor::Samples&, int draws, std::uint64_t seed);
 
 /// Messages between different ranks in one step of the order, and their bytes.

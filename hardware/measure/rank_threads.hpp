@@ -14,13 +14,14 @@ struct RankUsage {
 /// Cores that this process may use.
 int usable_cores();
 
-/// Runs body(rank) on one thread a rank. pin: rank r stays on the r-th usable core (only where ranks <= cores). An exception of a
-/// body calls on_failure() (which must free the others) and is rethrown at the end, the lowest rank's first.
+/// Runs body(rank) on one thread a rank. pin: rank r stays on the r-th usable core (only where ranks <= cores). An
+/// exception of a body calls on_failure() (which must free the others) and is rethrown at the end, the lowest rank's
+/// first.
 std::vector<RankUsage> run_ranks(int ranks, bool pin, const std::function<void(int)>& body,
                                  const std::function<void()>& on_failure);
 
-/// A rank's own time. Work is charged to it by CPU time: virtual_now is a Lamport clock that stands still while the thread is
-/// preempted and jumps to the sender's time where a message came later.
+/// A rank's own time. Work is charged to it by CPU time: virtual_now is a Lamport clock that stands still while the
+/// thread is preempted and jumps to the sender's time where a message came later.
 class RankClock {
  public:
   /// available: the virtual time from which the work could start.

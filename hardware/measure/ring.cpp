@@ -18,13 +18,16 @@ Part part_of(std::int64_t floats, int n, int i) {
 int wrapped(int i, int n) { return ((i % n) + n) % n; }
 
 /// The part that `member` sends in step s: in the first n - 1 steps partial sums, then finished parts.
-int sent_part(int n, int member, int s) { return s < n - 1 ? wrapped(member - s, n) : wrapped(member + 1 - (s - (n - 1)), n); }
+int sent_part(int n, int member, int s) {
+  return s < n - 1 ? wrapped(member - s, n) : wrapped(member + 1 - (s - (n - 1)), n);
+}
 
 }  // namespace
 
 std::vector<std::int64_t> ring_channel_floats(int members, int member, std::int64_t floats) {
   std::vector<std::int64_t> lengths;
-  for (int s = 0; s < 2 * (members - 1); ++s) lengths.push_back(part_of(floats, members, sent_part(members, member, s)).length);
+  for (int s = 0; s < 2 * (members - 1); ++s)
+    lengths.push_back(part_of(floats, members, sent_part(members, member, s)).length);
   return lengths;
 }
 
@@ -45,8 +48,10 @@ void ring_all_reduce(Mailbox& mailbox, int rank, int member, std::span<const int
     const int left_channel = first_channel[static_cast<std::size_t>(left)] + s;
     const double sent_at = mailbox.wait(rank, left_channel);
     clock.begin(sent_at);
-    if (s < n - 1) add(in.length, mailbox.peek(left_channel), data.data() + in.begin);
-    else mailbox.copy_out(left_channel, data.data() + in.begin);
+    if (s < n - 1)
+      add(in.length, mailbox.peek(left_channel), data.data() + in.begin);
+    else
+      mailbox.copy_out(left_channel, data.data() + in.begin);
     clock.end();
   }
 }

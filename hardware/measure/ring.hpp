@@ -12,7 +12,9 @@ namespace shardplan {
 /// Message lengths of one member's 2 (n - 1) sends, in floats; its channels must be consecutive in this order.
 std::vector<std::int64_t> ring_channel_floats(int members, int member, std::int64_t floats);
 
-/// Sums `data` over the members, in place. rank: the thread's rank in the mailbox; first_channel[i]: member i's first channel.
-void ring_all_reduce(Mailbox&, int rank, int member, std::span<const int> first_channel, std::span<float> data, RankClock&);
+/// Sums `data` over the members, in place. rank: the thread's rank in the mailbox; first_channel[i]: member i's first
+/// channel.
+void ring_all_reduce(Mailbox&, int rank, int member, std::span<const int> first_channel, std::span<float> data,
+                     RankClock&);
 
 }  // namespace shardplan

@@ -15,12 +15,10 @@ double sorted_quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-double quantile(std::vector<double> values, double q) {
+double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return sorted_quantile(values, q);
+  return sorted_quantile(values, 0.5);
 }
-
-double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 SampleSummary summarise(const std::vector<double>& seconds) {
   SampleSummary s;

@@ -10,8 +10,7 @@ struct SampleSummary {
   double median = 0, p10 = 0, p90 = 0, min = 0, mad = 0;
 };
 
-/// q in [0, 1] of at least one value.
-double quantile(std::vector<double> values, double q);
+/// Of at least one value.
 double median(std::vector<double> values);
 SampleSummary summarise(const std::vector<double>& seconds);
 

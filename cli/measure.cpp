@@ -1,0 +1,121 @@
+// shardplan measure: times real work on this machine, imports what others measured, makes cluster files of both.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "base/field.hpp"
+#include "base/number_text.hpp"
+#include "cli/output.hpp"
+#include "hardware/measure/calibrate.hpp"
+#include "hardware/measure/cpu_backend.hpp"
+#include "hardware/measure/cuda_plugin.hpp"
+#include "hardware/measure/measuring.hpp"
+
+namespace shardplan {
+namespace {
+
+struct Options {
+  std::string backend, out, format = "text";
+  bool quick = false;
+  std::vector<std::string> only;
+};
+
+struct CalibrateOptions {
+  std::vector<std::string> files;
+  std::string cluster, out, format = "text";
+};
+
+void print_points(const MeasuringFile& file, const std::string& out, const std::string& format) {
+  if (format == "json") {
+    print_json({{"written", out}, {"points", file.points.size()}, {"device", file.device}});
+    return;
+  }
+  std::map<std::string, int> kinds;
+  for (const MeasuredPoint& p : file.points) ++kinds[p.kernel];
+  std::printf("measured %zu points:", file.points.size());
+  for (const auto& [kind, n] : kinds) std::printf(" %s %d", kind.c_str(), n);
+  std::printf("\nwritten to %s\n", out.c_str());
+}
+
+void measure(const Options& o) {
+  if (o.backend.empty())
+    throw InputError("--backend", "is required: cpu or cuda (or one of the verbs import, calibrate)");
+  if (o.out.empty()) throw InputError("--out", "is required: the measuring file to write");
+  const std::string arguments = "measure --backend " + o.backend + (o.quick ? " --quick" : "");
+  MeasuringFile file =
+      o.backend == "cpu" ? measure_cpu({o.quick, true, arguments}) : measure_cuda({o.quick, 0, o.only, arguments});
+  write_text_file(o.out, measuring_text(file));
+  print_points(file, o.out, o.format);
+}
+
+nlohmann::ordered_json calibration_json(const Calibration& c, const CalibrateOptions& o) {
+  nlohmann::ordered_json tables = nlohmann::ordered_json::array(), steps = nlohmann::ordered_json::array();
+  for (const auto& t : c.tables)
+    tables.push_back({{"table", t.table}, {"points", t.points}, {"leave_one_out", t.leave_one_out}});
+  for (const StepComparison& s : c.steps)
+    steps.push_back({{"step", s.step}, {"measured_s", s.measured}, {"predicted_s", s.predicted}, {"error", s.error()}});
+  return {{"written", o.out}, {"cluster", o.cluster}, {"tables", tables}, {"steps", steps}, {"notes", c.notes}};
+}
+
+void print_calibration(const Calibration& c, const CalibrateOptions& o) {
+  if (!c.tables.empty()) std::printf("%-28s %7s   mean error of a point left out\n", "table", "points");
+  for (const auto& t : c.tables)
+    std::printf("%-28s %7zu   %s\n", t.table.c_str(), t.points, text_of_percent(t.leave_one_out).c_str());
+  if (!c.steps.empty())
+    std::printf("\n%-44s %10s %10s %8s\n", "step (virtual: compute measured, waiting computed)", "measured",
+                "predicted", "error");
+  for (const StepComparison& s : c.steps) {
+    std::printf("%-50s %10s %10s %+7.1f %%\n", s.step.c_str(), text_of_seconds(s.measured).c_str(),
+                text_of_seconds(s.predicted).c_str(), 100 * s.error());
+  }
+  for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
+  std::printf("\nwritten to %s\n", o.out.c_str());
+}
+
+void calibrate(const CalibrateOptions& o) {
+  std::vector<MeasuringFile> files;
+  for (const std::string& path : o.files) {
+    files.push_back(read_measuring(path));
+    for (const std::string& warning : files.back().warnings) print_warning(warning);
+  }
+  const Calibration c = calibrate_cluster(files, o.cluster);
+  write_text_file(o.out, c.cluster);
+  if (o.format == "json")
+    print_json(calibration_json(c, o));
+  else
+    print_calibration(c, o);
+}
+
+void add_calibrate(CLI::App& measure_verb) {
+  CLI::App* verb = measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files");
+  auto o = std::make_shared<CalibrateOptions>();
+  verb->add_option("files", o->files, "measuring files")->required();
+  verb->add_option("--cluster", o->cluster, "whose figures stand where nothing was measured")->required();
+  verb->add_option("--out", o->out, "the cluster file to write")->required();
+  add_format_option(*verb, o->format);
+  verb->footer("Example:\n  shardplan measure calibrate cpu.json --cluster host-cpu --out host.json");
+  verb->callback([o] { calibrate(*o); });
+}
+
+}  // namespace
+
+void add_measure(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("measure", "Times real kernels, messages and steps on this machine");
+  auto o = std::make_shared<Options>();
+  verb->add_option("--backend", o->backend, "cpu (always there) or cuda (a plug-in; exit 3 where it is not)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  verb->add_option("--out", o->out, "the measuring file to write");
+  verb->add_flag("--quick", o->quick, "fewer sizes and samples");
+  verb->add_option("--only", o->only, "cuda: parts to measure (default all)")
+      ->check(CLI::IsMember({"gemm", "memory", "launch", "contention", "collectives", "layer"}));
+  add_format_option(*verb, o->format);
+  add_calibrate(*verb);
+  verb->footer("Example:\n  shardplan measure --backend cpu --quick --out cpu.json");
+  verb->callback([o, verb] {
+    if (verb->get_subcommands().empty()) measure(*o);
+  });
+}
+
+}  // namespace shardplan
