@@ -26,7 +26,8 @@ void note(std::vector<Moment>& kept, const Moment& now) {
 }
 
 Moment empty_moment(int chunks) {
-  return Moment{std::vector<int>(static_cast<std::size_t>(chunks), 0), std::vector<int>(static_cast<std::size_t>(chunks), 0)};
+  return Moment{std::vector<int>(static_cast<std::size_t>(chunks), 0),
+                std::vector<int>(static_cast<std::size_t>(chunks), 0)};
 }
 
 /// min(m, p - r) of the only chunk on every rank r (1F1B), or m (GPipe): facts of both schedules for any m and p.
@@ -49,14 +50,20 @@ std::vector<Moment> walk(const std::vector<Pass>& passes, const std::vector<int>
   };
   for (const Pass& p : passes) {
     switch (p.kind) {
-      case PassKind::forward: begin_forward(p.stage); break;
-      case PassKind::backward: --now.alive[chunk_of[p.stage]]; break;
+      case PassKind::forward:
+        begin_forward(p.stage);
+        break;
+      case PassKind::backward:
+        --now.alive[chunk_of[p.stage]];
+        break;
       case PassKind::input_grad:
         --now.alive[chunk_of[p.stage]];
         ++now.waiting[chunk_of[p.stage]];
         note(kept, now);
         break;
-      case PassKind::weight_grad: --now.waiting[chunk_of[p.stage]]; break;
+      case PassKind::weight_grad:
+        --now.waiting[chunk_of[p.stage]];
+        break;
       case PassKind::overlapped:
         begin_forward(p.stage);
         --now.alive[chunk_of[p.stage2]];

@@ -1,100 +1,80 @@
 #include "layouts/layer_weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace shardplan {
 
 namespace {
 
-double d(std::int64_t v) { return static_cast<double>(v); }
-
-double norm_elements(const Model& m, std::int64_t width) { return d(width) * (m.norm == NormKind::layer_norm ? 2 : 1); }
-
-void add_grouped_query(const Model& m, const Attention& a, LayerWeights& out) {
-  const double h = d(m.hidden);
-  out.sharded += h * d(a.query_width()) + d(a.output_width()) * h;
-  out.kv += h * d(a.key_width() + a.value_width());
-  if (a.qkv_bias) out.sharded += d(a.query_width());
-  if (a.qkv_bias) out.kv += d(a.key_width() + a.value_width());
-  if (a.output_bias) out.replicated += h;
-  if (a.qk_norm == QkNorm::per_head) out.replicated += 2 * d(a.head_dim);
-  if (a.qk_norm == QkNorm::full_width) {
-    out.sharded += d(a.query_width());
-    out.kv += d(a.key_width());
+RankWeights on_rank(const std::vector<Tensor>& tensors, int tp, int ep, int etp) {
+  RankWeights out;
+  for (const Tensor& t : tensors) {
+    if (!t.trained) continue;
+    const bool expert = t.component == Component::routed_experts;
+    const auto elements = static_cast<double>(shard_parameters(t, expert ? etp : tp)) / (expert ? ep : 1);
+    (expert ? out.experts : out.dense) += elements;
+    if (!t.linear) continue;
+    const double one = expert ? elements * ep / static_cast<double>(t.copies) : elements;
+    out.distinct += one;
+    out.largest = std::max(out.largest, one);
   }
+  return out;
 }
 
-/// DeepSeek's MLA: the down-projections are small and held whole by every tensor-parallel rank (Megatron does the
-/// same).
-void add_multi_latent(const Model& m, const Attention& a, LayerWeights& out) {
-  const double h = d(m.hidden), heads = d(a.heads);
-  const double query_in = a.q_lora > 0 ? d(a.q_lora) : h;
-  if (a.q_lora > 0) out.replicated += h * d(a.q_lora) + norm_elements(m, a.q_lora);
-  out.replicated += h * d(a.kv_lora + a.qk_rope) + norm_elements(m, a.kv_lora);
-  out.sharded += query_in * heads * d(a.qk_nope + a.qk_rope) + d(a.kv_lora) * heads * d(a.qk_nope + a.v_head);
-  out.sharded += heads * d(a.v_head) * h;
-  if (a.output_bias) out.replicated += h;
+bool same_attention(const Attention& a, const Attention& b) {
+  return a.kind == b.kind && a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
+         a.qkv_bias == b.qkv_bias && a.output_bias == b.output_bias && a.qk_norm == b.qk_norm && a.window == b.window &&
+         a.sinks == b.sinks && a.q_lora == b.q_lora && a.kv_lora == b.kv_lora && a.qk_nope == b.qk_nope &&
+         a.qk_rope == b.qk_rope && a.v_head == b.v_head;
 }
 
-void add_mlp(const Model& m, const Mlp& mlp, LayerWeights& out) {
-  const double h = d(m.hidden), f = d(mlp.width), inputs = mlp.gated ? 2 : 1;
-  out.sharded += (inputs + 1) * h * f;
-  if (mlp.bias) out.sharded += inputs * f;
-  if (mlp.bias) out.replicated += h;
-}
-
-void add_moe(const Model& m, const Moe& moe, LayerWeights& out) {
-  const double h = d(m.hidden), matrices = moe.gated ? 3 : 2;
-  out.experts += matrices * h * d(moe.width) * d(moe.experts);
-  out.sharded += matrices * h * d(moe.shared_width);
-  out.replicated += h * d(moe.experts) + (moe.router_bias ? d(moe.experts) : 0) + (moe.shared_gate ? h : 0);
+bool same_moe(const Moe& a, const Moe& b) {
+  return a.experts == b.experts && a.top_k == b.top_k && a.width == b.width && a.shared_width == b.shared_width &&
+         a.shared_gate == b.shared_gate && a.gated == b.gated && a.bias == b.bias && a.router_bias == b.router_bias;
 }
 
 }  // namespace
 
-double LayerWeights::dense_on_rank(int tp) const {
-  const double kv_cut = kv_heads > 0 ? static_cast<double>(std::min<std::int64_t>(tp, kv_heads)) : tp;
-  return sharded / tp + kv / kv_cut + replicated;
+RankWeights layer_weights(const Model& m, const Layer& layer, int tp, int ep, int etp) {
+  return on_rank(layer_tensors(m, layer), tp, ep, etp);
 }
 
-LayerWeights layer_weights(const Model& m, const Layer& layer) {
-  LayerWeights out;
-  out.kv_heads = layer.attention.kv_heads;
-  if (layer.attention.kind == AttentionKind::multi_latent) {
-    add_multi_latent(m, layer.attention, out);
-  } else {
-    add_grouped_query(m, layer.attention, out);
-  }
-  if (layer.moe) {
-    add_moe(m, *layer.moe, out);
-  } else {
-    add_mlp(m, layer.mlp, out);
-  }
-  out.replicated += layer.norms * norm_elements(m, m.hidden);
-  return out;
+RankWeights mtp_weights(const Model& m, const Layer& layer, int tp, int ep, int etp) {
+  return on_rank(mtp_tensors(m, layer), tp, ep, etp);
 }
 
-EndWeights end_weights(const Model& m, double padded_vocab) {
+double padded_vocab(const Model& m, int tp, std::int64_t multiple) {
+  const auto vocab = static_cast<double>(m.vocab);
+  if (multiple <= 0) return vocab;
+  const double unit = static_cast<double>(multiple) * tp;
+  return std::ceil(vocab / unit) * unit;
+}
+
+EndWeights end_weights(const Model& m, int tp, double vocab) {
   EndWeights out;
-  out.embedding = padded_vocab * d(m.hidden);
-  out.positions = d(m.learned_positions) * d(m.hidden);
-  out.final_norm = norm_elements(m, m.hidden);
-  if (!m.tied_embeddings) out.head = padded_vocab * d(m.hidden);
-  if (m.head_bias) out.head += padded_vocab;
-  return out;
-}
-
-LayerWeights mtp_weights(const Model& m, const Layer& layer) {
-  LayerWeights out = layer_weights(m, layer);
-  out.sharded += 2 * d(m.hidden) * d(m.hidden);
-  out.replicated += 3 * norm_elements(m, m.hidden);
+  const auto hidden = static_cast<double>(m.hidden);
+  out.embedding = vocab * hidden / tp + static_cast<double>(m.learned_positions) * hidden;
+  out.head = vocab * hidden / tp + (m.head_bias ? vocab / tp : 0);
+  out.final_norm = hidden * (m.norm == NormKind::layer_norm ? 2 : 1);
   return out;
 }
 
 double layer_multiplies(const Model& m, const Layer& layer) {
-  const LayerWeights w = layer_weights(m, layer);
-  const double chosen = layer.moe ? d(layer.moe->top_k) / d(std::max<std::int64_t>(1, layer.moe->experts)) : 0;
-  return w.sharded + w.kv + w.replicated + w.experts * chosen;
+  double out = 0;
+  for (const Tensor& t : layer_tensors(m, layer)) {
+    const bool expert = t.component == Component::routed_experts;
+    const double share = expert ? static_cast<double>(layer.moe->top_k) / static_cast<double>(t.copies) : 1;
+    if (t.in > 1) out += share * static_cast<double>(t.count());
+  }
+  return out;
+}
+
+bool same_layer(const Layer& a, const Layer& b) {
+  if (a.norms != b.norms || a.moe.has_value() != b.moe.has_value() || !same_attention(a.attention, b.attention))
+    return false;
+  if (a.moe) return same_moe(*a.moe, *b.moe);
+  return a.mlp.width == b.mlp.width && a.mlp.gated == b.mlp.gated && a.mlp.bias == b.mlp.bias;
 }
 
 }  // namespace shardplan

@@ -1,34 +1,45 @@
 #pragma once
-// Trainable elements of a layer by how a layout divides them.
+// Trainable elements that one rank holds of a layer and of the model's ends, after tensor and expert parallelism.
+#include <cstdint>
+#include <vector>
+
 #include "models/model.hpp"
+#include "models/tensors.hpp"
 
 namespace shardplan {
 
-/// Elements; a rank holds sharded / tp + kv / min(tp, kv_heads) + replicated + experts / (ep etp).
-struct LayerWeights {
-  double sharded = 0;     // query and output projections, MLA up-projections, dense and shared-expert MLPs
-  double kv = 0;          // key and value projections: tp beyond the KV heads duplicates them
-  double replicated = 0;  // norms, router, MLA down-projections, biases of row-parallel products: on every tp rank
-  double experts = 0;     // routed experts, all of them
-  std::int64_t kv_heads = 0;
+/// Elements on one rank. `dense` is sharded by ZeRO over dp x cp, `experts` over edp.
+struct RankWeights {
+  double dense = 0;
+  double experts = 0;
+  double distinct = 0;  // elements of one copy of each distinct matrix (what caches by shape hold)
+  double largest = 0;   // elements of the largest matrix
 
-  double dense_on_rank(int tp) const;
-  double experts_on_rank(int ep, int etp) const { return experts / (static_cast<double>(ep) * etp); }
+  RankWeights& operator+=(const RankWeights& o) {
+    dense += o.dense;
+    experts += o.experts;
+    return *this;
+  }
 };
 
-LayerWeights layer_weights(const Model&, const Layer&);
+RankWeights layer_weights(const Model&, const Layer&, int tp, int ep, int etp);
+/// Beside the layer itself: norms and the 2h -> h projection.
+RankWeights mtp_weights(const Model&, const Layer&, int tp, int ep, int etp);
 
-/// What the ends of the model hold, elements: the input embedding (with learned positions), the final norm, the head.
+/// Vocabulary rows that a stack stores: Megatron pads to a multiple of `multiple` x tp; 0 = the stated size.
+double padded_vocab(const Model&, int tp, std::int64_t multiple);
+
+/// The ends: input embedding (with learned positions), final norm, output head (with its own matrix even where it is
+/// tied: a pipeline's last stage holds a copy; one stage alone does not). Elements on one tensor-parallel rank.
 struct EndWeights {
-  double embedding = 0, positions = 0, final_norm = 0, head = 0;
+  double embedding = 0, head = 0, final_norm = 0;
 };
-/// `padded_vocab` rows; tied: head is 0 here (a pipeline's last stage still stores its own copy of the embedding).
-EndWeights end_weights(const Model&, double padded_vocab);
-
-/// Beside its transformer layer an MTP layer holds two norms, the 2h -> h projection and its final norm.
-LayerWeights mtp_weights(const Model&, const Layer&);
+EndWeights end_weights(const Model&, int tp, double vocab);
 
 /// Multiply-adds of the layer's matrix products per token, attention scores left out: what stages are balanced by.
 double layer_multiplies(const Model&, const Layer&);
+
+/// Layers that hold and compute the same; false may only cost time.
+bool same_layer(const Layer&, const Layer&);
 
 }  // namespace shardplan

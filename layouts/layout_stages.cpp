@@ -24,23 +24,22 @@ std::string n(std::int64_t v) { return std::to_string(v); }
 struct Work {
   std::vector<double> before;  // prefix sums over layers
   double head = 0;             // output head and MTP layers (each with its own head), on the last slice
+  bool uniform = true;         // all layers alike
 };
 
 Work work_of(const Model& m) {
   Work w;
   w.before.reserve(m.layers.size() + 1);
   w.before.push_back(0);
-  double last = 0;
+  double one = 0;
   for (std::size_t i = 0; i < m.layers.size(); ++i) {
-    last = layer_multiplies(m, m.layers[i]);
-    w.before.push_back(w.before.back() + last);
+    if (i == 0 || !same_layer(m.layers[i], m.layers[i - 1])) one = layer_multiplies(m, m.layers[i]);
+    w.uniform = w.uniform && (i == 0 || one == w.before[1]);
+    w.before.push_back(w.before.back() + one);
   }
-  const double vocabulary = static_cast<double>(m.vocab) * static_cast<double>(m.hidden);
+  const double hidden = static_cast<double>(m.hidden), vocabulary = static_cast<double>(m.vocab) * hidden;
   w.head = vocabulary;
-  for (const Layer& layer : m.mtp) {
-    w.head +=
-        layer_multiplies(m, layer) + vocabulary + 2.0 * static_cast<double>(m.hidden) * static_cast<double>(m.hidden);
-  }
+  for (const Layer& layer : m.mtp) w.head += layer_multiplies(m, layer) + vocabulary + 2 * hidden * hidden;
   return w;
 }
 
@@ -120,13 +119,6 @@ void improve(const Layout& l, const Work& work, Counts& counts) {
   }
 }
 
-bool uniform(const Work& work) {
-  const double first = work.before[1];
-  for (std::size_t i = 1; i < work.before.size(); ++i)
-    if (work.before[i] - work.before[i - 1] != first) return false;
-  return true;
-}
-
 /// `extra_first`, `extra_last`: the embedding or the loss counts as a layer there. Empty where it does not divide.
 Counts counted(int layers, int slices, int extra_first, int extra_last) {
   const int total = layers + extra_first + extra_last;
@@ -142,7 +134,7 @@ Counts automatic(const Layout& l, const Model& m) {
   const int layers = static_cast<int>(m.layers.size()), slices = l.slices();
   if (slices == 1) return {layers};
   Counts balanced = water_filled(l, work);
-  if (!uniform(work)) improve(l, work, balanced);
+  if (!work.uniform) improve(l, work, balanced);
   Counts best;
   for (Counts c :
        {counted(layers, slices, 0, 0), counted(layers, slices, 0, 1), counted(layers, slices, 1, 1), balanced}) {
