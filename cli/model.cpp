@@ -1,5 +1,6 @@
 // shardplan model list | show | compare: parameters, FLOPs and bytes of a model, under each convention by its name.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "models/bytes.hpp"
+#include "models/check_model.hpp"
 #include "models/flops.hpp"
 #include "models/load_model.hpp"
 #include "models/parameters.hpp"
@@ -103,21 +105,27 @@ Json moe_json(const Moe& e) {
           {"log10_combinations", log10_combinations(e.experts, e.top_k)}};
 }
 
+/// Bytes are whole: integers in JSON.
+std::int64_t whole(double bytes) { return std::llround(bytes); }
+
 Json json_of(const Figures& f) {
   const Model& m = f.model;
-  Json out = {{"name", m.name},
-              {"layers", m.layer_count()},
-              {"hidden", m.hidden},
-              {"vocab", m.vocab},
-              {"parameters", parameters_json(f.parameters)},
-              {"flops_per_token", flops_json(f)},
-              {"weight_bytes", {{"bf16", f.weights.bf16}, {"fp8", f.weights.fp8}, {"as_published", nullptr}}},
-              {"kv_bytes_per_token", f.kv_per_token},
-              {"kv_cache_bytes", {{"context", f.seq_len}, {"bytes", f.kv_cache}}},
-              {"moe", nullptr},
-              {"source", m.source},
-              {"notes", m.notes}};
-  if (f.weights.as_published) out["weight_bytes"]["as_published"] = *f.weights.as_published;
+  Json out = {
+      {"name", m.name},
+      {"layers", m.layer_count()},
+      {"hidden", m.hidden},
+      {"vocab", m.vocab},
+      {"parameters", parameters_json(f.parameters)},
+      {"flops_per_token", flops_json(f)},
+      {"weight_bytes", {{"bf16", whole(f.weights.bf16)}, {"fp8", whole(f.weights.fp8)}, {"as_published", nullptr}}},
+      {"kv_bytes_per_token", whole(f.kv_per_token)},
+      {"kv_cache_bytes", {{"context", f.seq_len}, {"bytes", whole(f.kv_cache)}}},
+      {"moe", nullptr},
+      {"layouts_not_modelled", nullptr},
+      {"source", m.source},
+      {"notes", m.notes}};
+  if (f.weights.as_published) out["weight_bytes"]["as_published"] = whole(*f.weights.as_published);
+  if (const std::string why = why_no_layout(m); !why.empty()) out["layouts_not_modelled"] = why;
   if (const Moe* moe = first_moe(m)) {
     out["moe"] = moe_json(*moe);
     std::int64_t layers = 0;
@@ -202,6 +210,9 @@ void print_figures(const Figures& f) {
   print_flops(f);
   print_bytes(f);
   if (const Moe* moe = first_moe(f.model)) print_moe(*moe);
+  if (const std::string why = why_no_layout(f.model); !why.empty()) {
+    std::printf("Layouts: not modelled for a model with %s; parameters, FLOPs and bytes only\n", why.c_str());
+  }
   for (const std::string& note : f.model.notes) std::printf("Note: %s\n", note.c_str());
   std::printf("Source: %s\n", f.model.source.c_str());
 }

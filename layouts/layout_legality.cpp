@@ -4,6 +4,7 @@
 
 #include "base/errors.hpp"
 #include "layouts/layout.hpp"
+#include "models/check_model.hpp"
 
 namespace shardplan {
 
@@ -38,6 +39,12 @@ Reason ranks(const Question& q) {
            " data-parallel ranks";
   }
   if (l.shard > 1 && l.zero_stage() == 0) return "shard" + n(l.shard) + " without ZeRO: zero0 shards nothing";
+  return {};
+}
+
+Reason modelled(const Question& q) {
+  const std::string why = why_no_layout(q.m);
+  if (!why.empty()) return "not modelled: layouts of a model with " + why;
   return {};
 }
 
@@ -154,7 +161,7 @@ Reason sharding(const Question& q) {
 
 std::optional<std::string> refuse_layout(const Layout& l, const Model& m, const Workload& w, std::int64_t gpus) {
   const Question q{l, m, w, gpus};
-  constexpr std::array rules = {ranks, attention, feed_forward, sequence, batch, pipeline, modules, sharding};
+  constexpr std::array rules = {modelled, ranks, attention, feed_forward, sequence, batch, pipeline, modules, sharding};
   for (const auto rule : rules)
     if (auto reason = rule(q)) return reason;
   return {};

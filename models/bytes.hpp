@@ -17,9 +17,10 @@ struct WeightBytes {
 WeightBytes weight_bytes(const Model&);
 
 /// What one more token adds to the cache while it is inside every window: grouped_query 2 nkv hd elements per layer,
-/// multi_latent kv_lora + qk_rope (the latent is cached, not the heads).
+/// multi_latent kv_lora + qk_rope (the latent is cached, not the heads) and an indexer's key.
 double kv_bytes_per_token(const Model&, double bytes_per_element = 2);
-/// Cache of one sequence of `context` tokens: layers with a window keep min(context, window).
+/// Cache of one sequence of `context` tokens: layers with a window or chunks keep min(context, window); linear
+/// attention keeps a state of fixed size (heads d_k d_v elements, and its convolution's last taps).
 double kv_cache_bytes(const Model&, std::int64_t context, double bytes_per_element = 2);
 
 /// What one token sends to its experts in one layer, or gets back: a hidden vector per chosen routed expert. Left out:

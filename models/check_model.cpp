@@ -16,6 +16,9 @@ void check_attention(const Attention& a, const std::string& where) {
     }
     return;
   }
+  if (a.kind == AttentionKind::gated_delta && (a.v_head < 1 || a.convolution < 1)) {
+    throw InputError(where, "gated delta attention needs a value head size and a convolution above zero");
+  }
   if (a.kv_heads < 1) throw InputError(where, "attention needs at least one KV head");
   if (a.kv_heads > a.heads)
     throw InputError(where, number(a.kv_heads) + " KV heads for only " + number(a.heads) + " heads");
@@ -84,6 +87,20 @@ void check_model(const Model& m, const std::string& where) {
       }
     }
   }
+}
+
+std::string why_no_layout(const Model& m) {
+  for (const auto* list : {&m.layers, &m.mtp}) {
+    for (const Layer& l : *list) {
+      const Attention& a = l.attention;
+      if (a.kind == AttentionKind::gated_delta || a.kind == AttentionKind::lightning)
+        return "layers of linear attention";
+      if (a.index_heads > 0) return "a sparse-attention indexer";
+      if (a.chunk > 0) return "chunked attention";
+      if (a.query_gate) return "a gate on attention's output";
+    }
+  }
+  return "";
 }
 
 }  // namespace shardplan

@@ -17,4 +17,8 @@ inline constexpr std::int64_t kMostPositions = std::int64_t{1} << 40;
 /// do not divide, more than 2^53 parameters. `where` is the file.
 void check_model(const Model&, const std::string& where);
 
+/// "" where layouts of this model can be priced; else what stands in the way ("a sparse-attention indexer"): such a
+/// model has parameters, FLOPs and bytes only.
+std::string why_no_layout(const Model&);
+
 }  // namespace shardplan

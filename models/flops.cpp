@@ -12,9 +12,30 @@ constexpr double kFlopsPerWeight = 2;  // one multiply and one add per weight an
 
 double weight_flops(const Tensor& t) { return t.in > 1 ? kFlopsPerWeight * static_cast<double>(t.out * t.in) : 0; }
 
-double score_flops(const Attention& a, double context) {
+/// Tokens that one attends to: a window, a chunk, or the indexer's choice bound it.
+double attended(const Attention& a, std::int64_t seq_len, AttentionCount count) {
+  if (a.chunk > 0) return mean_context(std::min(seq_len, a.chunk), 0, count);
+  return mean_context(seq_len, a.index_heads > 0 ? a.index_top_k : a.window, count);
+}
+
+/// The indexer scores every earlier token: one product of index_dim a head, all heads against one shared key.
+double indexer_flops(const Attention& a, std::int64_t seq_len, AttentionCount count) {
+  return kFlopsPerWeight * static_cast<double>(a.index_heads * a.index_dim) * mean_context(seq_len, 0, count);
+}
+
+/// Linear attention in its recurrent form, per token and head: the state's read and write (2 d_k d_v each), and for the
+/// delta rule one more read to find what is overwritten. The chunked form that kernels run costs more arithmetic.
+double state_flops(const Attention& a) {
+  const double state = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
+  if (a.kind == AttentionKind::lightning) return 2 * kFlopsPerWeight * state * static_cast<double>(a.head_dim);
+  return 3 * kFlopsPerWeight * state * static_cast<double>(a.v_head);
+}
+
+double score_flops(const Attention& a, std::int64_t seq_len, AttentionCount count) {
+  if (a.kind == AttentionKind::gated_delta || a.kind == AttentionKind::lightning) return state_flops(a);
   const std::int64_t value = a.kind == AttentionKind::multi_latent ? a.v_head : a.head_dim;
-  return kFlopsPerWeight * static_cast<double>(a.heads) * static_cast<double>(a.head_dim + value) * context;
+  const double per_token = kFlopsPerWeight * static_cast<double>(a.heads) * static_cast<double>(a.head_dim + value);
+  return per_token * attended(a, seq_len, count) + indexer_flops(a, seq_len, count);
 }
 
 }  // namespace
@@ -62,7 +83,7 @@ TokenFlops layer_flops(const Model& m, const Layer& layer, std::int64_t seq_len,
   }
   // The gate of Qwen's shared expert is a vector of hidden elements: one dot product a token.
   if (layer.moe && layer.moe->shared_gate) out.shared += kFlopsPerWeight * static_cast<double>(m.hidden);
-  out.scores = score_flops(layer.attention, mean_context(seq_len, layer.attention.window, count));
+  out.scores = score_flops(layer.attention, seq_len, count);
   return out;
 }
 

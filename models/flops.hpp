@@ -14,7 +14,7 @@ enum class AttentionCount { causal, full };
 /// out: they are bound by memory, not arithmetic.
 struct TokenFlops {
   double projections = 0;  // attention's matrices
-  double scores = 0;       // Q K^T and P V
+  double scores = 0;       // Q K^T and P V; of linear attention, its state
   double mlp = 0;          // dense feed-forward network
   double router = 0;
   double experts = 0;  // the top_k routed experts
@@ -33,7 +33,7 @@ struct TokenFlops {
 double mean_context(std::int64_t seq_len, std::int64_t window, AttentionCount count);
 
 /// One layer. Scores: 2 heads (d_qk + d_v) mean_context, with d_qk = qk_nope + qk_rope and d_v = v_head for MLA
-/// (expanded form, as in training).
+/// (expanded form, as in training). Sparse attention: the chosen tokens, and the indexer's scores over all.
 TokenFlops layer_flops(const Model&, const Layer&, std::int64_t seq_len, AttentionCount count = AttentionCount::causal);
 /// 2 hidden vocab.
 double head_flops(const Model&);

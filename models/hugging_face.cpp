@@ -103,6 +103,15 @@ HuggingFaceConfig text_part(const Field& file) {
   return {*text, file};
 }
 
+/// Families without windows may still list their layers; then every one must be of full attention.
+void refuse_other_layers(const HuggingFaceConfig& c, const Model& m) {
+  if (c.was_read("layer_types")) return;
+  const std::vector<bool> sliding = c.sliding_layers(m.layer_count());
+  for (std::size_t i = 0; i < sliding.size(); ++i) {
+    if (sliding[i]) c.find({"layer_types"})->item(i).fail("not modelled: sliding layers in this family");
+  }
+}
+
 }  // namespace
 
 Model import_hugging_face(const Field& file) {
@@ -123,8 +132,8 @@ Model import_hugging_face(const Field& file) {
   m.source = file.name();
   family.read(config, m);
   read_format(config, m);
+  refuse_other_layers(config, m);
   config.finish();
-  if (m.assumed && m.notes.empty()) m.notes.push_back("stands on an assumption");
   check_model(m, file.name());
   return m;
 }

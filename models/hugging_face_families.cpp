@@ -54,6 +54,15 @@ void fill_layers(const Config& c, Model& m, const Layer& layer) {
   m.layers.assign(static_cast<std::size_t>(read_layer_count(c)), layer);
 }
 
+/// A list with one entry a layer, or nothing.
+std::optional<Field> per_layer(const Config& c, const char* name, const Model& m) {
+  const auto list = c.find({name});
+  if (list && static_cast<std::int64_t>(list->size()) != m.layer_count()) {
+    list->fail(std::to_string(list->size()) + " entries for " + std::to_string(m.layer_count()) + " layers");
+  }
+  return list;
+}
+
 /// Sliding windows on the layers that layer_types names, else on those that `slides` says.
 template <class Slides>
 void set_windows(const Config& c, Model& m, std::int64_t window, Slides slides) {
@@ -368,6 +377,32 @@ void read_deepseek_v3(const Config& c, Model& m) {
   read_deepseek_mtp(c, m);
 }
 
+/// DeepSeek Sparse Attention: an indexer in every layer, the MTP layer included.
+Attention read_indexed(const Config& c) {
+  Attention a = read_multi_latent(c);
+  a.index_heads = c.count({"index_n_heads"}, 1, kMostFeatures);
+  a.index_dim = c.count({"index_head_dim"}, 1, kMostFeatures);
+  a.index_top_k = c.count({"index_topk"}, 1, kMostPositions);
+  return a;
+}
+
+void set_attention(Model& m, const Attention& a) {
+  for (auto* list : {&m.layers, &m.mtp}) {
+    for (Layer& layer : *list) layer.attention = a;
+  }
+}
+
+void read_deepseek_v32(const Config& c, Model& m) {
+  read_deepseek_v3(c, m);
+  set_attention(m, read_indexed(c));
+}
+
+// GLM-5: as DeepSeek-V3.2, but its MTP layer shares embedding and head.
+void read_glm_moe_dsa(const Config& c, Model& m) {
+  read_deepseek_v32(c, m);
+  m.mtp_shares_embeddings = true;
+}
+
 // GLM-4.5: grouped-query attention with query, key and value biases, DeepSeek-like experts and MTP.
 void read_glm4_moe(const Config& c, Model& m) {
   read_frame(c, m, false);
@@ -385,6 +420,113 @@ void read_glm4_moe(const Config& c, Model& m) {
   read_deepseek_mtp(c, m);
   if (!m.mtp.empty())
     m.notes.push_back("the MTP layer is taken to store copies of embedding and head (GLM-4.5 does, GLM-4.6 does not)");
+}
+
+/// Llama 4's layer_types, else every fourth layer attends to all (no_rope_layer_interval's default) and the others in
+/// chunks.
+void set_chunks(const Config& c, Model& m) {
+  const std::int64_t chunk = c.count_or({"attention_chunk_size"}, 8192, kMostPositions);
+  const std::int64_t every = std::max<std::int64_t>(1, c.count_or({"no_rope_layer_interval"}, 4, kMostLayers));
+  const auto types = per_layer(c, "layer_types", m);
+  for (std::size_t i = 0; i < m.layers.size(); ++i) {
+    bool full = (static_cast<std::int64_t>(i) + 1) % every == 0;
+    if (types) {
+      const std::string kind = types->item(i).text();
+      if (kind != "full_attention" && kind != "chunked_attention")
+        types->item(i).fail("not modelled: \"" + kind + "\"");
+      full = kind == "full_attention";
+    }
+    m.layers[i].attention.chunk = full ? 0 : chunk;
+  }
+}
+
+// Llama 4's text model: every step-th layer is a mixture of experts of intermediate_size with a shared expert as wide,
+// the others are dense of intermediate_size_mlp. Its QK-norm has no weights.
+void read_llama4(const Config& c, Model& m) {
+  read_frame(c, m, false);
+  refuse_unless(c, "attention_bias", false, "Llama 4 with biases");
+  c.find({"use_qk_norm"});
+  Layer dense, sparse;
+  dense.attention = sparse.attention = read_grouped_query(c, m);
+  dense.mlp.width = c.count({"intermediate_size_mlp"}, 1, kMostFeatures);
+  Moe e = read_experts(c, false);
+  e.width = e.shared_width = read_width(c);
+  e.score = RouterScore::sigmoid;
+  sparse.moe = e;
+  const std::int64_t step = std::max<std::int64_t>(1, c.count_or({"interleave_moe_layer_step"}, 1, kMostLayers));
+  fill_layers(c, m, dense);
+  for (std::size_t i = 0; i < m.layers.size(); ++i) {
+    if ((static_cast<std::int64_t>(i) + 1) % step == 0) m.layers[i] = sparse;
+  }
+  set_chunks(c, m);
+}
+
+Attention read_gated_delta(const Config& c) {
+  Attention a;
+  a.kind = AttentionKind::gated_delta;
+  a.heads = c.count({"linear_num_value_heads"}, 1, kMostFeatures);
+  a.kv_heads = c.count({"linear_num_key_heads"}, 1, kMostFeatures);
+  a.head_dim = c.count({"linear_key_head_dim"}, 1, kMostFeatures);
+  a.v_head = c.count({"linear_value_head_dim"}, 1, kMostFeatures);
+  a.convolution = c.count({"linear_conv_kernel_dim"}, 1, kMostFeatures);
+  return a;
+}
+
+// Qwen3-Next: three layers of Gated DeltaNet to one of gated attention; experts as Qwen2's, with QK-norm.
+void read_qwen3_next(const Config& c, Model& m) {
+  read_frame(c, m, false);
+  refuse_unless(c, "attention_bias", false, "Qwen3-Next with biases");
+  Layer dense, sparse;
+  dense.attention = read_grouped_query(c, m);
+  dense.attention.qk_norm = QkNorm::per_head;
+  dense.attention.query_gate = true;
+  dense.mlp.width = read_width(c);
+  Moe e = read_experts(c, true);
+  e.width = c.count({"moe_intermediate_size"}, 1, kMostFeatures);
+  e.shared_width = c.count({"shared_expert_intermediate_size"}, 0, kMostFeatures);
+  e.shared_gate = e.shared_width > 0;
+  sparse.attention = dense.attention;
+  sparse.moe = e;
+  fill_qwen_layers(c, m, dense, sparse);
+  const Attention linear = read_gated_delta(c);
+  const std::int64_t every = std::max<std::int64_t>(1, c.count_or({"full_attention_interval"}, 4, kMostLayers));
+  const auto types = per_layer(c, "layer_types", m);
+  for (std::size_t i = 0; i < m.layers.size(); ++i) {
+    const std::string kind = types                                             ? types->item(i).text()
+                             : (static_cast<std::int64_t>(i) + 1) % every == 0 ? "full_attention"
+                                                                               : "linear_attention";
+    if (kind == "linear_attention") {
+      m.layers[i].attention = linear;
+    } else if (kind != "full_attention") {
+      types->item(i).fail("not modelled: \"" + kind + "\"");
+    }
+  }
+}
+
+// MiniMax-M1: attn_type_list 0 = lightning attention, 1 = ordinary.
+void read_minimax_m1(const Config& c, Model& m) {
+  read_frame(c, m, false);
+  Layer layer;
+  layer.attention = read_grouped_query(c, m);
+  Moe e = read_experts(c, true);
+  e.width = read_width(c);
+  layer.moe = e;
+  const auto shared = c.find({"shared_intermediate_size"});
+  if (shared && shared->count(0, kMostFeatures) > 0) shared->fail("not modelled: MiniMax-M1 with a shared expert");
+  for (const char* name : {"shared_moe_mode", "postnorm", "layernorm_full_attention_alpha",
+                           "layernorm_full_attention_beta", "layernorm_linear_attention_alpha",
+                           "layernorm_linear_attention_beta", "layernorm_mlp_alpha", "layernorm_mlp_beta"}) {
+    c.find({name});  // residual scaling: no weights
+  }
+  fill_layers(c, m, layer);
+  const auto types = per_layer(c, "attn_type_list", m);
+  if (!types) c.field().fail("missing member \"attn_type_list\"");
+  for (std::size_t i = 0; i < m.layers.size(); ++i) {
+    if (types->item(i).count(0, 1) == 1) continue;
+    Attention& a = m.layers[i].attention;
+    a.kind = AttentionKind::lightning;
+    a.kv_heads = a.heads;
+  }
 }
 
 void read_minimax_m2(const Config& c, Model& m) {
@@ -462,17 +604,22 @@ void read_dbrx(const Config& c, Model& m) {
 
 constexpr Family kFamilies[] = {
     {"llama", read_llama},
+    {"llama4_text", read_llama4},
     {"mistral", read_mistral},
     {"mixtral", read_mixtral},
     {"qwen2", read_qwen2},
     {"qwen2_moe", read_qwen2_moe},
     {"qwen3", read_qwen3},
     {"qwen3_moe", read_qwen3_moe},
+    {"qwen3_next", read_qwen3_next},
     {"deepseek", read_deepseek},
     {"deepseek_v2", read_deepseek_v2},
     {"deepseek_v3", read_deepseek_v3},
+    {"deepseek_v32", read_deepseek_v32},
     {"kimi_k2", read_deepseek_v3},
+    {"glm_moe_dsa", read_glm_moe_dsa},
     {"glm4_moe", read_glm4_moe},
+    {"minimax_m1", read_minimax_m1},
     {"minimax_m2", read_minimax_m2},
     {"gpt_oss", read_gpt_oss},
     {"gpt2", read_gpt2},
@@ -486,27 +633,21 @@ constexpr Family kFamilies[] = {
 constexpr Unsupported kUnsupportedFamilies[] = {
     {"arctic", "a dense residual network beside every mixture of experts"},
     {"bloom", "ALiBi and a norm on the embedding"},
-    {"deepseek_v32", "a sparse-attention indexer"},
     {"deepseek_v4", "compressed sparse attention and hyper-connections"},
     {"falcon", "attention and feed-forward network in parallel"},
     {"gemma3", "a vision tower; its text part has model type gemma3_text"},
     {"gemma4", "a dense network beside the experts and shared keys and values"},
-    {"glm_moe_dsa", "a sparse-attention indexer"},
     {"gpt_neox", "attention and feed-forward network in parallel"},
     {"hunyuan", "keys and values shared between layers"},
     {"jamba", "state-space layers"},
     {"kimi_k25", "a vision tower"},
-    {"llama4", "chunked attention"},
-    {"llama4_text", "chunked attention"},
     {"mamba", "state-space layers"},
     {"mamba2", "state-space layers"},
-    {"minimax_m1", "layers of linear attention"},
     {"mllama", "cross-attention and a vision tower"},
     {"nemotron-nas", "architecture search: blocks that differ one by one"},
     {"nemotron_h", "a hybrid of attention and state-space layers"},
     {"qwen3_5_moe", "layers of linear attention"},
     {"qwen3_5_moe_text", "layers of linear attention"},
-    {"qwen3_next", "layers of linear attention"},
     {"switch_transformers", "an encoder beside the decoder"},
     {"t5", "an encoder beside the decoder"},
 };
@@ -514,15 +655,9 @@ constexpr Unsupported kUnsupportedFamilies[] = {
 constexpr Unsupported kUnsupportedModels[] = {
     {"arctic-480b", "a dense residual network beside every mixture of experts"},
     {"deepseek-moe-145b", "the width of its experts was never published"},
-    {"deepseek-v3.2", "a sparse-attention indexer"},
     {"deepseek-v4-flash", "compressed sparse attention and hyper-connections"},
     {"deepseek-v4-pro", "compressed sparse attention and hyper-connections"},
-    {"glm-5", "a sparse-attention indexer"},
     {"hunyuan-large", "keys and values shared between layers"},
-    {"llama-4-maverick-17b-128e", "chunked attention"},
-    {"llama-4-scout-17b-16e", "chunked attention"},
-    {"minimax-m1", "layers of linear attention"},
-    {"qwen3-next-80b-a3b", "layers of linear attention"},
     {"switch-c-2048", "an encoder beside the decoder"},
     {"switch-xxl-395b", "an encoder beside the decoder"},
 };

@@ -8,7 +8,7 @@
 
 namespace shardplan {
 
-enum class AttentionKind { grouped_query, multi_latent };
+enum class AttentionKind { grouped_query, multi_latent, gated_delta, lightning };
 enum class QkNorm { none, per_head, full_width };
 enum class NormKind { rms, layer_norm, layer_norm_no_bias };
 enum class RouterScore { softmax, sigmoid, sqrt_softplus };
@@ -16,6 +16,9 @@ enum class RouterScore { softmax, sigmoid, sqrt_softplus };
 enum class WeightFormat { unstated, bf16, fp16, fp32, fp8_block, mxfp4 };
 
 /// One attention block. grouped_query: MHA where kv_heads == heads, MQA where 1. multi_latent: DeepSeek's MLA.
+/// Linear attention, whose state does not grow: gated_delta (Qwen3-Next: heads value heads of v_head, kv_heads key
+/// heads of head_dim) and lightning (MiniMax-M1). Those, and what stands under "counted only", have parameters, FLOPs
+/// and bytes but no layouts (see why_no_layout in check_model.hpp).
 struct Attention {
   AttentionKind kind = AttentionKind::grouped_query;
   std::int64_t heads = 0;
@@ -26,7 +29,15 @@ struct Attention {
   QkNorm qk_norm = QkNorm::none;
   std::int64_t window = 0;  // sliding window in tokens, 0 = full causal attention
   bool sinks = false;       // one trainable logit per head (gpt-oss)
-  // multi_latent only:
+  // counted only:
+  std::int64_t chunk = 0;   // attends inside chunks of this many tokens (Llama 4), 0 = none
+  bool query_gate = false;  // a gate on the output, projected with the query (Qwen3-Next)
+  std::int64_t index_heads =
+      0;  // sparse-attention indexer (DeepSeek-V3.2): heads of index_dim choose index_top_k tokens
+  std::int64_t index_dim = 0;
+  std::int64_t index_top_k = 0;
+  std::int64_t convolution = 0;  // gated_delta: taps of the short convolution
+  // multi_latent only (v_head: gated_delta too):
   std::int64_t q_lora = 0;  // 0 = the query projection is not factored
   std::int64_t kv_lora = 0;
   std::int64_t qk_nope = 0;
@@ -91,6 +102,7 @@ struct Model {
   std::vector<Layer> mtp;  // multi-token-prediction layers (DeepSeek-V3: 1); trained beside the main model
   // What the published checkpoint stores:
   WeightFormat published = WeightFormat::unstated;
+  bool fp32_router = false;           // the routers are stored in FP32
   bool checkpoint_mtp = false;        // it holds the MTP layers
   bool mtp_shares_embeddings = true;  // false: it stores copies of embedding and head with each MTP layer
   std::int64_t checkpoint_buffers =

@@ -41,7 +41,8 @@ Enum word_or(const Field& f, const std::string& key, Enum fallback, const Word<E
 }
 
 Attention read_multi_latent(const Field& f, Attention a) {
-  f.allow_only({"kind", "heads", "q_lora", "kv_lora", "qk_nope", "qk_rope", "v_head", "source"});
+  f.allow_only({"kind", "heads", "q_lora", "kv_lora", "qk_nope", "qk_rope", "v_head", "index_heads", "index_dim",
+                "index_top_k", "source"});
   a.kv_heads = a.heads;
   a.q_lora = count_or(f, "q_lora", 0, kMostFeatures);
   a.kv_lora = f.at("kv_lora").count(1, kMostFeatures);
@@ -49,17 +50,43 @@ Attention read_multi_latent(const Field& f, Attention a) {
   a.qk_rope = f.at("qk_rope").count(0, kMostFeatures);
   a.v_head = f.at("v_head").count(1, kMostFeatures);
   a.head_dim = a.qk_nope + a.qk_rope;
+  a.index_heads = count_or(f, "index_heads", 0, kMostFeatures);
+  if (a.index_heads > 0) {
+    a.index_dim = f.at("index_dim").count(1, kMostFeatures);
+    a.index_top_k = f.at("index_top_k").count(1, kMostPositions);
+  }
+  return a;
+}
+
+Attention read_gated_delta(const Field& f, Attention a) {
+  f.allow_only({"kind", "heads", "kv_heads", "head_dim", "v_head", "convolution", "source"});
+  a.kv_heads = f.at("kv_heads").count(1, kMostFeatures);
+  a.head_dim = f.at("head_dim").count(1, kMostFeatures);
+  a.v_head = f.at("v_head").count(1, kMostFeatures);
+  a.convolution = f.at("convolution").count(1, kMostFeatures);
+  return a;
+}
+
+Attention read_lightning(const Field& f, Attention a) {
+  f.allow_only({"kind", "heads", "head_dim", "source"});
+  a.kv_heads = a.heads;
+  a.head_dim = f.at("head_dim").count(1, kMostFeatures);
   return a;
 }
 
 Attention read_attention(const Field& f) {
   Attention a;
   a.kind = word_or(f, "kind", AttentionKind::grouped_query,
-                   {{"grouped_query", AttentionKind::grouped_query}, {"multi_latent", AttentionKind::multi_latent}});
+                   {{"grouped_query", AttentionKind::grouped_query},
+                    {"multi_latent", AttentionKind::multi_latent},
+                    {"gated_delta", AttentionKind::gated_delta},
+                    {"lightning", AttentionKind::lightning}});
   a.heads = f.at("heads").count(1, kMostFeatures);
   if (a.kind == AttentionKind::multi_latent) return read_multi_latent(f, a);
-  f.allow_only(
-      {"kind", "heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm", "window", "sinks", "source"});
+  if (a.kind == AttentionKind::gated_delta) return read_gated_delta(f, a);
+  if (a.kind == AttentionKind::lightning) return read_lightning(f, a);
+  f.allow_only({"kind", "heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm", "window", "sinks",
+                "chunk", "query_gate", "source"});
   a.kv_heads = f.has("kv_heads") ? f.at("kv_heads").count(1, kMostFeatures) : a.heads;
   if (a.heads % a.kv_heads != 0) {
     f.at("kv_heads")
@@ -72,6 +99,8 @@ Attention read_attention(const Field& f) {
                       {{"none", QkNorm::none}, {"per_head", QkNorm::per_head}, {"full_width", QkNorm::full_width}});
   a.window = count_or(f, "window", 0, kMostPositions);
   a.sinks = flag_or(f, "sinks", false);
+  a.chunk = count_or(f, "chunk", 0, kMostPositions);
+  a.query_gate = flag_or(f, "query_gate", false);
   return a;
 }
 
@@ -161,13 +190,14 @@ std::vector<Layer> read_layers(const Field& list, const Parts& parts) {
 }
 
 void read_checkpoint(const Field& f, Model& m) {
-  f.allow_only({"format", "mtp", "buffers", "other_parameters", "source"});
+  f.allow_only({"format", "fp32_router", "mtp", "buffers", "other_parameters", "source"});
   m.published = word_or(f, "format", WeightFormat::unstated,
                         {{"bf16", WeightFormat::bf16},
                          {"fp16", WeightFormat::fp16},
                          {"fp32", WeightFormat::fp32},
                          {"fp8_block", WeightFormat::fp8_block},
                          {"mxfp4", WeightFormat::mxfp4}});
+  m.fp32_router = flag_or(f, "fp32_router", false);
   m.checkpoint_mtp = flag_or(f, "mtp", false);
   m.checkpoint_buffers = count_or(f, "buffers", 0, std::int64_t{1} << 40);
   m.other_parameters = count_or(f, "other_parameters", 0, std::int64_t{1} << 50);

@@ -37,7 +37,7 @@ void add_norm(std::vector<Tensor>& to, std::string_view weight, std::string_view
 // Query h nh hd, key and value h nkv hd each, output nh hd h (Vaswani et al. 2017; GQA: Ainslie et al. 2023).
 void add_grouped_query(std::vector<Tensor>& to, const Model& m, const Attention& a) {
   const std::int64_t h = m.hidden;
-  to.push_back(column("q", attention, a.query_width(), h, a.heads));
+  to.push_back(column("q", attention, (a.query_gate ? 2 : 1) * a.query_width(), h, a.heads));
   to.push_back(column("k", attention, a.key_width(), h, a.kv_heads));
   to.push_back(column("v", attention, a.value_width(), h, a.kv_heads));
   to.push_back(row("o", attention, h, a.output_width(), a.heads));
@@ -72,6 +72,61 @@ void add_multi_latent(std::vector<Tensor>& to, const Model& m, const Attention& 
   to.push_back(vector_of("kv_down_norm", attention, a.kv_lora));
   to.push_back(column("kv_up", attention, a.heads * (a.qk_nope + a.v_head), a.kv_lora, a.heads));
   to.push_back(row("o", attention, h, a.output_width(), a.heads));
+}
+
+// DeepSeek Sparse Attention (V3.2 report): index_heads queries from the query's latent, one shared key with a layer
+// norm, one weight a head. Small, and whole on every rank.
+void add_indexer(std::vector<Tensor>& to, const Model& m, const Attention& a) {
+  to.push_back(whole("index_q", attention, a.index_heads * a.index_dim, a.q_lora > 0 ? a.q_lora : m.hidden));
+  to.push_back(whole("index_k", attention, a.index_dim, m.hidden));
+  to.push_back(vector_of("index_k_norm", attention, a.index_dim));
+  to.push_back(vector_of("index_k_norm_bias", attention, a.index_dim));
+  Tensor weights = whole("index_weights", attention, a.index_heads, m.hidden);
+  weights.linear = false;  // kept in BF16 by FP8 checkpoints
+  to.push_back(weights);
+}
+
+// Gated DeltaNet as in Qwen3-Next: queries, keys, values and output gate in one projection, decay and write strength
+// (one each a value head) in another, a short depthwise convolution over queries, keys and values, a norm per value
+// head.
+void add_gated_delta(std::vector<Tensor>& to, const Model& m, const Attention& a) {
+  const std::int64_t h = m.hidden, keys = a.kv_heads * a.head_dim, values = a.heads * a.v_head;
+  to.push_back(column("qkvz", attention, 2 * keys + 2 * values, h, a.kv_heads));
+  to.push_back(column("ba", attention, 2 * a.heads, h, a.kv_heads));
+  Tensor taps = column("convolution", attention, 2 * keys + values, a.convolution, a.kv_heads);
+  taps.linear = false;
+  to.push_back(taps);
+  to.push_back(cut_bias("dt_bias", attention, a.heads, a.heads));
+  to.push_back(cut_bias("decay", attention, a.heads, a.heads));
+  to.push_back(vector_of("value_norm", attention, a.v_head));
+  to.push_back(row("o", attention, h, values, a.heads));
+}
+
+// Lightning attention as in MiniMax-M1: ordinary multi-head projections, a gate of full width and a norm on the output.
+void add_lightning(std::vector<Tensor>& to, const Model& m, const Attention& a) {
+  const std::int64_t h = m.hidden, width = a.heads * a.head_dim;
+  to.push_back(column("qkv", attention, 3 * width, h, a.heads));
+  to.push_back(column("output_gate", attention, width, h, a.heads));
+  to.push_back(cut_bias("output_norm", attention, width, a.heads));
+  to.push_back(row("o", attention, h, width, a.heads));
+}
+
+void add_attention(std::vector<Tensor>& to, const Model& m, const Attention& a) {
+  switch (a.kind) {
+    case AttentionKind::grouped_query:
+      add_grouped_query(to, m, a);
+      break;
+    case AttentionKind::multi_latent:
+      add_multi_latent(to, m, a);
+      break;
+    case AttentionKind::gated_delta:
+      add_gated_delta(to, m, a);
+      break;
+    case AttentionKind::lightning:
+      add_lightning(to, m, a);
+      break;
+  }
+  if (a.index_heads > 0) add_indexer(to, m, a);
 }
 
 void add_mlp(std::vector<Tensor>& to, const Model& m, const Mlp& f) {
@@ -123,11 +178,7 @@ void add_moe(std::vector<Tensor>& to, const Model& m, const Moe& e) {
 std::vector<Tensor> layer_tensors(const Model& m, const Layer& l) {
   std::vector<Tensor> out;
   out.reserve(20);
-  if (l.attention.kind == AttentionKind::multi_latent) {
-    add_multi_latent(out, m, l.attention);
-  } else {
-    add_grouped_query(out, m, l.attention);
-  }
+  add_attention(out, m, l.attention);
   static constexpr std::array<std::array<std::string_view, 2>, 4> kNorms = {
       {{"norm_1", "norm_1_bias"}, {"norm_2", "norm_2_bias"}, {"norm_3", "norm_3_bias"}, {"norm_4", "norm_4_bias"}}};
   for (int i = 0; i < l.norms && i < 4; ++i) {

@@ -39,6 +39,14 @@ const Published kPublished[] = {
     {"deepseek-v3", "bf16_mtp", 684489845504},  // DeepSeek-R1 in BF16: MTP with copies of embedding and head
     {"deepseek-v3", "fp8_mtp", 684531386000},   // with one FP32 scale per 128 x 128 block
     {"deepseek-v3", "", 684531386000},
+    {"deepseek-v3.2", "bf16_mtp", 685355329792},
+    {"deepseek-v3.2", "", 685396921376},  // FP8, with the indexer's scales
+    {"glm-5", "", 753864139008},
+    {"llama-4-scout-17b-16e", "", 108641793536},  // with the vision tower
+    {"llama-4-maverick-17b-128e", "", 401583781376},
+    {"qwen3-next-80b-a3b", "bf16", 79674391296},  // Coder-Next: no MTP
+    {"qwen3-next-80b-a3b", "", 81324862720},
+    {"minimax-m1", "", 456089655296},
     {"olmoe-1b-7b", "", 6919161856},
     {"gemma-2-9b", "", 9241705984},
     {"gemma-2-27b", "", 27227128320},

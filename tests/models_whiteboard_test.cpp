@@ -213,6 +213,7 @@ TEST_CASE("published weight bytes follow the data types of the checkpoint", "[mo
   CHECK(*w.as_published < w.bf16);
   CHECK(*weight_bytes(load_model("llama-3.1-405b")).as_published == 811706777600.0);
   CHECK(*weight_bytes(load_model("mixtral-8x22b")).as_published == 281241268224.0);
+  CHECK(*weight_bytes(load_model("minimax-m1")).as_published == 912210767872.0);  // BF16 but for FP32 routers
   CHECK_FALSE(weight_bytes(load_model("gpt3-175b")).as_published.has_value());
 }
 
@@ -222,6 +223,22 @@ TEST_CASE("sliding windows bound the mean context", "[models]") {
   CHECK(mean_context(4096, 8192, AttentionCount::causal) == 2048);
   CHECK(mean_context(4096, 128, AttentionCount::causal) == 126);
   CHECK(mean_context(4096, 128, AttentionCount::full) == 128);
+}
+
+TEST_CASE("attention that does not grow with the sequence", "[models]") {
+  // Sparse attention reads index_top_k tokens; its indexer scores all of them.
+  const Attention a = load_model("deepseek-v3.2").layers.front().attention;
+  const double dense = 2.0 * 128 * (192 + 128), indexer = 2.0 * 64 * 128;
+  const Model v32 = load_model("deepseek-v3.2");
+  CHECK(layer_flops(v32, v32.layers.front(), 2048).scores == (dense + indexer) * 1024);
+  CHECK(layer_flops(v32, v32.layers.front(), 8192).scores == dense * (2048 - 256) + indexer * 4096);
+  CHECK(a.index_top_k == 2048);
+  CHECK(kv_bytes_per_token(v32) == 61 * 2 * (512 + 64 + 128));
+  // Linear attention: the same state at any length.
+  const Model next = load_model("qwen3-next-80b-a3b");
+  CHECK(layer_flops(next, next.layers.front(), 4096).scores == layer_flops(next, next.layers.front(), 65536).scores);
+  CHECK(kv_bytes_per_token(next) == 12 * 2 * 2 * 2 * 256);
+  CHECK(kv_cache_bytes(next, 2048) - kv_cache_bytes(next, 1024) == 1024 * kv_bytes_per_token(next));
 }
 
 TEST_CASE("a model's FLOPs are two per weight that multiplies", "[models]") {
