@@ -69,7 +69,7 @@ class Compiler {
     }
     for (int r = 0; r < order_.ranks; ++r) {
       for (const Action& action : lists[r]) {
-        if (action.kind == ActionKind::compute) continue;
+        if (action.kind == ActionKind::compute) continue;  // the other kinds do not occur in lower_messages
         const int node = message_of(action);
         const int stream = options_.stream_per_peer ? action.peer : -1;
         const auto [at, fresh] = stream_end.emplace(std::pair{r, stream}, node);

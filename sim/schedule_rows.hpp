@@ -20,5 +20,24 @@ Order gpipe_order(const ScheduleQuestion&);
 Order one_f_one_b_order(const ScheduleQuestion&);
 Refusal refuse_interleaved(const ScheduleQuestion&);
 Order interleaved_order(const ScheduleQuestion&);
+Order interleaved_free_order(const ScheduleQuestion&);
+Refusal refuse_looped_bfs(const ScheduleQuestion&);
+Order looped_bfs_order(const ScheduleQuestion&);
+Order zb_h1_order(const ScheduleQuestion&);
+Order zb_h2_order(const ScheduleQuestion&);
+Refusal refuse_interleaved_zb(const ScheduleQuestion&);
+Order interleaved_zb_order(const ScheduleQuestion&);
+Order zb_v_order(const ScheduleQuestion&);
+Order v_half_order(const ScheduleQuestion&);
+Order v_min_order(const ScheduleQuestion&);
+Order one_f_one_b_v_order(const ScheduleQuestion&);
+Refusal refuse_dualpipe(const ScheduleQuestion&);
+Order dualpipe_order(const ScheduleQuestion&);
+Refusal refuse_dualpipe_v(const ScheduleQuestion&);
+Order dualpipe_v_order(const ScheduleQuestion&);
+Refusal refuse_chimera(const ScheduleQuestion&);
+Order chimera_order(const ScheduleQuestion&);
+Refusal refuse_zb_auto(const ScheduleQuestion&);
+Order zb_auto_order(const ScheduleQuestion&);
 
 }  // namespace shardplan

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/order.hpp"
 
@@ -17,9 +18,10 @@ struct ScheduleQuestion {
   bool short_warmup = false;  // interleaved-1f1b: warm-up of (p-1-r) instead of 2 (p-1-r) beyond the first chunks
   int group = 0;              // interleaved schedules: consecutive micro-batches a chunk; 0 = the schedule's default
   double forward = 1, input_grad = 1, weight_grad = 1, p2p = 0;
-  double memory_limit = 0;        // zb-auto: in activations of one chunk until its input gradient; 0 = none
-  double weight_grad_memory = 1;  // zb-auto: M_W / M_B
-  bool search = true;             // zb-auto: improve the published heuristic
+  std::vector<double> stage_scale;  // zb-auto: factors on the times of single virtual stages; empty = 1
+  double memory_limit = 0;          // zb-auto: in activations of one chunk until its input gradient; 0 = none
+  double weight_grad_memory = 1;    // zb-auto: M_W / M_B
+  bool search = true;               // zb-auto: improve the published heuristic
 };
 
 struct ScheduleRow {
