@@ -18,6 +18,7 @@ namespace shardplan {
 void add_bubble(CLI::App& app);
 void add_collective(CLI::App& app);
 void add_measure(CLI::App& app);
+void add_experts(CLI::App& app);
 void add_model(CLI::App& app);
 void add_router(CLI::App& app);
 void add_validate(CLI::App& app);
@@ -28,6 +29,7 @@ constexpr std::array kVerbs = {
     Verb{"model", add_model},
     Verb{"bubble", add_bubble},
     Verb{"collective", add_collective},
+    Verb{"experts", add_experts},
     Verb{"router", add_router},
     Verb{"measure", add_measure},
     Verb{"validate", add_validate},

@@ -117,10 +117,21 @@ void uniform_reach(const ExpertLoadQuestion& q, ExpertLoad& out) {
   out.distinct_ranks = std::min(distinct_groups(pool, k, q.ep * part), static_cast<double>(q.ep));
 }
 
+/// The picks of one token are fixed in number, so the nodes that they touch vary less than independent events do: exact
+/// law over independent law, both for equal weights.
+double capped_count_correction(const ExpertLoadQuestion& q, int nodes, int limit) {
+  if (q.moe->experts % nodes != 0) return 1;
+  const double chance = distinct_groups(q.moe->experts, q.moe->top_k, nodes) / nodes;
+  const std::vector<double> even(static_cast<std::size_t>(nodes), chance);
+  return distinct_groups_limited(q.moe->experts, q.moe->top_k, nodes, limit) / capped_count(even, limit);
+}
+
 void skewed_reach(const ExpertLoadQuestion& q, const Reach& reach, ExpertLoad& out) {
   const int limit = limit_of(q, out.nodes);
   const double free_nodes = sum(reach.node), free_ranks = sum(reach.rank);
-  out.distinct_nodes = limit < out.nodes ? capped_count(reach.node, limit) : free_nodes;
+  out.distinct_nodes = free_nodes;
+  if (limit < out.nodes)
+    out.distinct_nodes = capped_count(reach.node, limit) * capped_count_correction(q, out.nodes, limit);
   // Fewer nodes hold the same k picks: ranks shrink as if picks fell evenly on the ranks of the nodes that are left.
   out.distinct_ranks = free_ranks;
   if (limit < out.nodes && out.distinct_nodes < free_nodes) {
