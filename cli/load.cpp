@@ -75,7 +75,7 @@ void add_batch_options(CLI::App& verb, CommonOptions& o) {
 void add_recipe_option(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--recipe", o.recipe,
                   "bytes per parameter: megatron, megatron-plain, whiteboard, fsdp-fp32, bf16-pure, deepseek-v3")
-      ->default_str(o.recipe);
+      ->default_str("the stack's own: megatron for Megatron stacks");
 }
 
 void add_fidelity_options(CLI::App& verb, CommonOptions& o) {

@@ -19,6 +19,7 @@ void add_bubble(CLI::App& app);
 void add_collective(CLI::App& app);
 void add_measure(CLI::App& app);
 void add_experts(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_model(CLI::App& app);
 void add_router(CLI::App& app);
 void add_validate(CLI::App& app);
@@ -27,6 +28,7 @@ namespace {
 
 constexpr std::array kVerbs = {
     Verb{"model", add_model},
+    Verb{"memory", add_memory},
     Verb{"bubble", add_bubble},
     Verb{"collective", add_collective},
     Verb{"experts", add_experts},

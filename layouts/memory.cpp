@@ -321,7 +321,7 @@ void Rank::gathered(Ledger& out, Instant instant) const {
 void Rank::steady(Ledger& out) const {
   const MemoryTraits& t = q_.options.traits;
   states(out);
-  out.add(buffers, "matrix-product workspace", t.matmul_workspace);
+  if (q_.options.rates != Rates::datasheet) out.add(buffers, "matrix-product workspace", t.matmul_workspace);
   if (q_.layout.pp > 1) out.add(buffers, "pipeline messages", 2 * q_.sequence_bytes());
   if (t.weight_gradient_copies && q_.makes_temporaries()) {
     std::vector<bool> seen(q_.kinds.size(), false);
@@ -378,6 +378,7 @@ void Rank::moment(Ledger& out, const Moment& m, Instant instant) const {
 /// What the allocator keeps beyond live tensors: blocks of other moments whose sizes nothing reuses at this one, and
 /// the stack's constant and share.
 void Rank::slack(Ledger& out, Instant instant) const {
+  if (q_.options.rates == Rates::datasheet) return;
   const MemoryTraits& t = q_.options.traits;
   if (instant != Instant::embedding_gradient)
     out.add(MemoryTerm::slack, "block of the embedding's gradient", embedding_temporary());

@@ -66,7 +66,7 @@ MemoryTraits memory_traits(const std::string& stack, const std::string& where = 
 
 struct MemoryOptions {
   std::string recipe;               // "" = the stack's
-  Rates rates = Rates::calibrated;  // datasheet: the label's capacity
+  Rates rates = Rates::calibrated;  // datasheet: the label's capacity, no slack, workspace of libraries or context
   MemoryTraits traits;
   double load = 1;  // routed tokens of the busiest rank over the mean
 };
