@@ -1,0 +1,101 @@
+#include "layouts/step/price.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shardplan {
+
+Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity)
+    : cluster_(cluster), rates_(rates), fidelity_(fidelity), kernels_(cluster.gpu, rates), network_(cluster, rates, fidelity), sustained_(sustained_of(cluster.gpu, kernels_)) {}
+
+StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
+  const DataType linear = q.workload.precision;
+  wide_ = linear == DataType::fp16 || linear == DataType::fp32 ? linear : DataType::bf16;
+  const std::string graphs = q.layout.cuda_graphs.value_or(q.stack.cuda_graphs ? "full" : "none");
+  if (q.options.rates == Rates::calibrated && q.options.on(Effect::launch_floor) && graphs != "full") {
+    // Graphs of some modules leave the others to the host; a layer's graph leaves one launch a layer.
+    const double share = graphs == "none" ? 1.0 : (graphs == "per-layer" ? 0.1 : 0.5);
+    launch_ = share * q.stack.constants.kernel_launch_s;
+    collective_launch_ = share * q.stack.constants.collective_launch_s;
+  }
+}
+
+bool StepPricer::narrow(DataType type) { return bytes_of(type) <= 1 && type != DataType::int8; }
+
+double StepPricer::factor(DataType type) const {
+  if (q_.options.rates == Rates::datasheet) return 1;
+  double f = q_.options.on(Effect::release) ? q_.stack.constants.compute_factor : 1;
+  if (q_.options.on(Effect::sustained_rate)) {
+    const Sustained& s = q_.pricer->sustained();
+    f *= type == DataType::nvfp4 ? s.fp4 : (narrow(type) ? s.fp8 : s.bf16);
+  }
+  return f;
+}
+
+namespace {
+
+Price times(Price p, double factor) {
+  p.seconds *= factor;
+  p.low *= factor;
+  p.high *= factor;
+  return p;
+}
+
+}  // namespace
+
+Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType type, GemmPass pass, bool accumulate_fp32) const {
+  Gemm g;
+  g.m = m;
+  g.n = n;
+  g.k = k;
+  g.type = type;
+  g.pass = pass;
+  g.accumulate_fp32 = accumulate_fp32;
+  if (!q_.options.on(Effect::alignment)) {
+    // Dimensions rounded up to whole tiles of 64: what an aligned shape of the same size would cost, by its FLOPs.
+    const auto up = [](std::int64_t x) { return (x + 63) / 64 * 64; };
+    const double share = static_cast<double>(n) * static_cast<double>(k) / (static_cast<double>(up(n)) * static_cast<double>(up(k)));
+    g.n = up(n);
+    g.k = up(k);
+    return times(q_.pricer->kernels().gemm(g), share * factor(type));
+  }
+  return times(q_.pricer->kernels().gemm(g), factor(type));
+}
+
+Price StepPricer::grouped(const GroupedGemm& g) const { return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type)); }
+
+Price StepPricer::attention(const AttentionShape& a) const { return times(q_.pricer->kernels().attention(a), factor(a.type)); }
+
+Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
+  if (bytes <= 0) return {};
+  return q_.pricer->kernels().memory_bound(kernel, bytes);
+}
+
+Price StepPricer::collective(Collective op, double bytes, const GroupShape& shape) const {
+  if (shape.ranks <= 1 || bytes <= 0) return {};
+  const Price price = q_.pricer->network().collective(op, bytes, shape).price;
+  return q_.options.rates == Rates::calibrated && shape.crosses() ? times(price, q_.stack.constants.network_factor) : price;
+}
+
+double StepPricer::contention(Part part) const {
+  if (q_.options.rates == Rates::datasheet) return 0;
+  if (part == Part::fsdp && !q_.options.on(Effect::fsdp_contention)) return 0;
+  // A collective's kernel holds its channels' SMs; the GEMM beside it has the rest.
+  GroupShape shape;
+  shape.ranks = 8;
+  shape.ranks_per_domain = 8;
+  const double sms = std::max(1.0, q_.pricer->cluster().gpu.sms.value);
+  return std::min(0.5, q_.pricer->network().sms_held(Collective::all_gather, shape) / sms);
+}
+
+ExchangePrice StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden, const Groups& groups) const {
+  ExchangePrice out;
+  if (groups.ep.ranks <= 1) return out;
+  // Plain all-to-all: every (token, expert) pair is sent, 16 bits both ways; the hottest rank receives max_over_mean of it.
+  const double bytes = 2.0 * tokens * static_cast<double>(moe.top_k) * static_cast<double>(hidden);
+  out.dispatch = times(collective(Collective::all_to_all, bytes, groups.ep), q_.options.routing.max_over_mean);
+  out.combine = out.dispatch;
+  return out;
+}
+
+}  // namespace shardplan

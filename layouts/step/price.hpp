@@ -1,0 +1,44 @@
+#pragma once
+// The prices of a step: kernel and collective prices with the step's own factors (sustained rate, stack, host launches) applied.
+#include <cstdint>
+
+#include "layouts/step/cost.hpp"
+#include "layouts/step/layer_cost.hpp"
+#include "layouts/step/question.hpp"
+
+namespace shardplan {
+
+/// Dispatch and combine of one MoE layer on one rank, forward.
+struct ExchangePrice {
+  Price dispatch, combine;
+};
+
+class StepPricer {
+ public:
+  explicit StepPricer(const StepQuestion& q);
+
+  Price gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType, GemmPass, bool accumulate_fp32 = false) const;
+  Price grouped(const GroupedGemm&) const;
+  Price attention(const AttentionShape&) const;
+  Price memory(MemoryKernel, double bytes) const;
+  Price collective(Collective, double bytes, const GroupShape&) const;
+  ExchangePrice expert_exchange(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
+
+  DataType wide_type() const { return wide_; }
+  /// FP8 or FP4: products whose operands are cast.
+  static bool narrow(DataType);
+  /// Host seconds of one kernel launch, of one collective beyond that; 0 under CUDA graphs, datasheet rates or without the effect.
+  double launch() const { return launch_; }
+  double collective_launch() const { return collective_launch_; }
+  /// Share of a compute kernel's speed that communication beside it takes.
+  double contention(Part) const;
+
+ private:
+  double factor(DataType) const;
+
+  const StepQuestion& q_;
+  DataType wide_;
+  double launch_ = 0, collective_launch_ = 0;
+};
+
+}  // namespace shardplan

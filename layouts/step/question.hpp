@@ -1,0 +1,75 @@
+#pragma once
+// Everything that decides one step's time, as a value; and the prices that many questions share.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hardware/collectives.hpp"
+#include "hardware/kernels.hpp"
+#include "layouts/layout.hpp"
+#include "layouts/step/stack.hpp"
+#include "models/model.hpp"
+
+namespace shardplan {
+
+/// Effects that decide a step, in the order of their usual size. Each can be switched off by name to see what it is worth.
+enum class Effect : unsigned char {
+  recompute, launch_floor, sustained_rate, tp_communication, bubble, unfused_attention, dp_communication, vocabulary,
+  elementwise, alignment, moe_communication, p2p, fsdp_contention, fixed_cost, release, jitter
+};
+inline constexpr std::array<std::string_view, 16> kEffectNames = {
+    "recompute", "launch-floor", "sustained-rate", "tp-communication", "bubble", "unfused-attention", "dp-communication",
+    "vocabulary", "elementwise", "alignment", "moe-communication", "p2p", "fsdp-contention", "fixed-cost", "release", "jitter"};
+
+/// How tokens reach experts: hottest rank over mean (1 = balanced) and distinct nodes a token is sent to.
+struct RoutingQuestion {
+  double max_over_mean = 1;
+  std::int64_t nodes_per_token = 0;  // 0 = unlimited
+};
+
+struct StepOptions {
+  Rates rates = Rates::calibrated;
+  Fidelity network = Fidelity::table;
+  RoutingQuestion routing;
+  std::uint32_t without = 0;  // bit set of effects switched off
+  bool all_ranks = false;     // price and replay every data-parallel replica, not one of each kind
+  bool keep_trace = false;
+
+  bool on(Effect e) const { return (without >> static_cast<unsigned>(e) & 1u) == 0; }
+};
+
+/// Prices of one machine, shared by all layouts of a question. Thread-safe for concurrent const use.
+class Pricer {
+ public:
+  Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity);
+  const Cluster& cluster() const { return cluster_; }
+  const KernelModel& kernels() const { return kernels_; }
+  const NetworkModel& network() const { return network_; }
+  Rates rates() const { return rates_; }
+  Fidelity fidelity() const { return fidelity_; }
+  const Sustained& sustained() const { return sustained_; }
+  void set_sustained(const Sustained& s) { sustained_ = s; }
+
+ private:
+  Cluster cluster_;
+  Rates rates_;
+  Fidelity fidelity_;
+  KernelModel kernels_;
+  NetworkModel network_;
+  Sustained sustained_;
+};
+
+struct StepQuestion {
+  const Model* model = nullptr;
+  const Pricer* pricer = nullptr;
+  Layout layout;
+  Workload workload;
+  Stack stack;
+  StepOptions options;
+};
+
+}  // namespace shardplan

@@ -1,0 +1,168 @@
+#include "layouts/step/stack.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "base/embedded.hpp"
+#include "base/errors.hpp"
+#include "base/field.hpp"
+#include "base/suggest.hpp"
+
+namespace shardplan {
+namespace {
+
+constexpr const char* kStacksFile = "data/stacks.json";
+constexpr const char* kConstantsFile = "data/step_constants.json";
+
+template <class E, std::size_t N>
+E word(const Field& f, const std::array<std::pair<const char*, E>, N>& words) {
+  const std::string text = f.text();
+  std::vector<std::string> known;
+  for (const auto& [name, value] : words) {
+    if (text == name) return value;
+    known.emplace_back(name);
+  }
+  f.fail("unknown word " + f.shown() + did_you_mean(text, known));
+}
+
+Field embedded(const char* name) {
+  for (const EmbeddedFile& file : layouts_data())
+    if (file.name == name) return Field::parse(file.text, name);
+  throw InputError(name, "is not part of this program");
+}
+
+void read_into(Stack& s, const Field& f) {
+  f.allow_only({"name", "source", "base", "framework", "elementwise", "attention", "attention_dropout", "loss_bytes_per_logit",
+                "fp32_accumulate", "grad_reduce_bytes", "overlap_grad_reduce", "overlap_param_gather", "bucket_bytes",
+                "async_tp_backward", "tp_overlap", "p2p_slices", "p2p_overlap", "fsdp_prefetch", "cuda_graphs",
+                "optimizer_bytes_per_parameter", "sequence_parallel", "broadcast_zero1", "schedules", "zero_stages"});
+  s.name = f.at("name").text();
+  s.source = f.at("source").text();
+  const auto flag = [&](const char* key, bool& out) {
+    if (const auto v = f.find(key)) out = v->boolean();
+  };
+  const auto number = [&](const char* key, double& out) {
+    if (const auto v = f.find(key)) out = v->positive();
+  };
+  if (const auto v = f.find("framework")) s.framework = v->text();
+  if (const auto v = f.find("elementwise"))
+    s.elementwise = word(*v, std::array<std::pair<const char*, Elementwise>, 3>{
+                                 {{"eager", Elementwise::eager}, {"fused", Elementwise::fused}, {"compiled", Elementwise::compiled}}});
+  if (const auto v = f.find("attention"))
+    s.attention = word(*v, std::array<std::pair<const char*, AttentionLibrary>, 6>{{{"fa2", AttentionLibrary::fa2},
+                                                                                   {"fa3", AttentionLibrary::fa3},
+                                                                                   {"cudnn", AttentionLibrary::cudnn},
+                                                                                   {"trtllm", AttentionLibrary::trtllm},
+                                                                                   {"triton", AttentionLibrary::triton},
+                                                                                   {"unfused", AttentionLibrary::unfused}}});
+  if (const auto v = f.find("tp_overlap"))
+    s.tp_overlap = word(*v, std::array<std::pair<const char*, TpOverlap>, 3>{
+                                {{"none", TpOverlap::none}, {"bulk", TpOverlap::bulk}, {"async", TpOverlap::async}}});
+  flag("attention_dropout", s.attention_dropout);
+  flag("fp32_accumulate", s.fp32_accumulate);
+  flag("overlap_grad_reduce", s.overlap_grad_reduce);
+  flag("overlap_param_gather", s.overlap_param_gather);
+  flag("async_tp_backward", s.async_tp_backward);
+  flag("p2p_slices", s.p2p_slices);
+  flag("p2p_overlap", s.p2p_overlap);
+  flag("cuda_graphs", s.cuda_graphs);
+  flag("sequence_parallel", s.sequence_parallel);
+  flag("broadcast_zero1", s.broadcast_zero1);
+  number("loss_bytes_per_logit", s.loss_bytes_per_logit);
+  number("grad_reduce_bytes", s.grad_reduce_bytes);
+  number("bucket_bytes", s.bucket_bytes);
+  number("optimizer_bytes_per_parameter", s.optimizer_bytes_per_parameter);
+  if (const auto v = f.find("fsdp_prefetch")) s.fsdp_prefetch = static_cast<int>(v->count(0, 64));
+  if (const auto v = f.find("schedules")) {
+    s.schedules.clear();
+    for (std::size_t i = 0; i < v->size(); ++i) s.schedules.push_back(v->item(i).text());
+  }
+  if (const auto v = f.find("zero_stages")) {
+    s.zero_stages.clear();
+    for (std::size_t i = 0; i < v->size(); ++i) s.zero_stages.push_back(static_cast<int>(v->item(i).count(0, 3)));
+  }
+}
+
+const std::map<std::string, Stack>& all_stacks() {
+  static const std::map<std::string, Stack> stacks = [] {
+    std::map<std::string, Stack> out;
+    const Field list = embedded(kStacksFile).at("stacks");
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const Field f = list.item(i);
+      Stack s;
+      if (const auto base = f.find("base")) {
+        const auto found = out.find(base->text());
+        if (found == out.end()) base->fail("no stack of this name stands before it");
+        s = found->second;
+      }
+      read_into(s, f);
+      out[s.name] = s;
+    }
+    const Field constants = embedded(kConstantsFile);
+    for (auto& [name, stack] : out)
+      if (const auto f = constants.at("stacks").find(name)) read_constants(*f, stack.constants);
+    return out;
+  }();
+  return stacks;
+}
+
+}  // namespace
+
+std::span<const StackConstantRow> stack_constant_rows() {
+  using C = StackConstants;
+  static constexpr std::array<StackConstantRow, 9> rows{{
+      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 3e-4},
+      {"collective_launch_s", "s", &C::collective_launch_s, 1e-6, 2e-3},
+      {"step_s", "s", &C::step_s, 1e-4, 0.5},
+      {"tensor_s", "s", &C::tensor_s, 1e-7, 2e-3},
+      {"pass_s", "s", &C::pass_s, 1e-6, 5e-2},
+      {"message_s", "s", &C::message_s, 1e-6, 5e-2},
+      {"compute_factor", "1", &C::compute_factor, 0.7, 2.0},
+      {"residual_sd", "ln", &C::residual_sd, 0, 0},
+      {"network_factor", "1", &C::network_factor, 0.5, 5.0},
+  }};
+  return rows;
+}
+
+void read_constants(const Field& f, StackConstants& out) {
+  std::vector<std::string> known{"rows"};
+  for (const StackConstantRow& row : stack_constant_rows()) known.emplace_back(row.name);
+  f.allow_only(known);
+  for (const StackConstantRow& row : stack_constant_rows())
+    if (const auto v = f.find(row.name)) {
+      const double value = v->number();
+      if (value < 0) v->fail("must not be negative: " + v->shown());
+      out.*row.member = value;
+    }
+}
+
+Stack load_stack(const std::string& name, const std::string& where) {
+  const auto found = all_stacks().find(name);
+  if (found == all_stacks().end()) throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean(name, stack_names()));
+  return found->second;
+}
+
+std::vector<std::string> stack_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, stack] : all_stacks()) names.push_back(name);
+  return names;
+}
+
+Sustained sustained_of(const Gpu& gpu, const KernelModel& kernels) {
+  Sustained s;
+  s.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
+  s.fp8 = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : s.bf16;
+  s.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : s.fp8;
+  if (const auto f = embedded(kConstantsFile).at("sustained").find(gpu.name)) {
+    f->allow_only({"bf16", "fp8", "fp4", "rows"});
+    if (const auto v = f->find("bf16")) s.bf16 = v->positive();
+    if (const auto v = f->find("fp8")) s.fp8 = v->positive();
+    if (const auto v = f->find("fp4")) s.fp4 = v->positive();
+    s.fitted = true;
+  }
+  return s;
+}
+
+}  // namespace shardplan

@@ -1,0 +1,80 @@
+#pragma once
+// What a software stack does with a layout: which work it fuses, what it hides, and what it costs the host. Data in
+// layouts/data/stacks.json; the few fitted constants carry their unit there.
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/field.hpp"
+#include "hardware/kernels.hpp"
+#include "layouts/layout.hpp"
+
+namespace shardplan {
+
+/// How element-wise work is run: one kernel an operator, fused by hand-written kernels, or by a compiler.
+enum class Elementwise { eager, fused, compiled };
+
+/// Constants fitted on measured steps (see `validate --constants`); neutral values where nothing was fitted.
+struct StackConstants {
+  double kernel_launch_s = 5e-6;      // host seconds from one kernel launch to the next
+  double collective_launch_s = 20e-6; // host seconds of one collective call beyond a kernel's
+  double step_s = 5e-3;               // host seconds a step that nothing hides: data loading, norm, scaler, logging
+  double tensor_s = 0;                // host and device seconds a parameter tensor of the optimizer step (unfused loops)
+  double pass_s = 0;                  // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
+  double message_s = 0;               // and of each point-to-point message
+  double compute_factor = 1;          // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
+  double network_factor = 1;          // seconds of collectives across nodes over the network model's
+  double residual_sd = 0.08;          // standard deviation of ln(measured / predicted) on the rows of the fit
+};
+
+struct Stack {
+  std::string name;
+  std::string source;
+  std::string framework;               // megatron | pytorch | deepspeed | nanotron
+  Elementwise elementwise = Elementwise::fused;
+  AttentionLibrary attention = AttentionLibrary::unspecified;
+  bool attention_dropout = false;      // unfused attention with dropout on the scores
+  double loss_bytes_per_logit = 14;    // memory traffic of cross-entropy, forward and backward together
+  bool fp32_accumulate = true;         // weight gradients accumulate into FP32 inside the GEMM
+  double grad_reduce_bytes = 4;        // bytes an element of the data-parallel reduction
+  bool overlap_grad_reduce = true;     // buckets under the last micro-batch's backward
+  bool overlap_param_gather = true;    // ZeRO 1-2: gathers under the next step's forward
+  double bucket_bytes = 160e6;         // of a gradient bucket
+  bool async_tp_backward = true;       // reduction of a column-parallel input gradient under its weight-gradient GEMM
+  TpOverlap tp_overlap = TpOverlap::none;
+  bool p2p_slices = false;             // pipeline messages sent as 1/tp slices (scatter-gather) without sequence parallelism
+  bool p2p_overlap = true;             // sends do not hold the compute stream
+  int fsdp_prefetch = 1;
+  bool cuda_graphs = false;            // whole iteration or layers captured: no host launch time
+  double optimizer_bytes_per_parameter = 30;  // HBM traffic: gradient 4, master and moments read and written 24, weight 2
+  bool sequence_parallel = true;       // where a row does not say
+  bool broadcast_zero1 = false;        // ZeRO 1 gathers by one broadcast a rank
+  std::vector<std::string> schedules;  // that `plan` may search
+  std::vector<int> zero_stages;        // that `plan` may search
+  StackConstants constants;
+};
+
+/// Sustained over tabled seconds of matrix kernels in a training step, by precision: a property of GPU and power limit.
+struct Sustained {
+  double bf16 = 1, fp8 = 1, fp4 = 1;
+  bool fitted = false;  // on measured steps; else from the kernel tables' sustained maxima
+};
+Sustained sustained_of(const Gpu&, const KernelModel&);
+
+/// One fitted constant: its name, unit, place and the range that the fit may search.
+struct StackConstantRow {
+  const char* name;
+  const char* unit;
+  double StackConstants::* member;
+  double least, most;
+};
+std::span<const StackConstantRow> stack_constant_rows();
+/// Reads the members of one stack in step_constants.json.
+void read_constants(const Field&, StackConstants&);
+
+/// A stack by name; InputError with "did you mean". `where` names the option.
+Stack load_stack(const std::string& name, const std::string& where);
+std::vector<std::string> stack_names();
+
+}  // namespace shardplan

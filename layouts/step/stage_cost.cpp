@@ -1,0 +1,231 @@
+#include "layouts/step/stage_cost.hpp"
+
+#include <algorithm>
+
+#include "layouts/step/price.hpp"
+#include "models/parameters.hpp"
+
+namespace shardplan {
+namespace {
+
+/// Layers of a model that are equal to the eye of a layout: index of the first one like it, for each layer.
+std::vector<int> layer_classes(const std::vector<Layer>& layers) {
+  std::vector<int> first(layers.size());
+  std::vector<int> kinds;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    int found = -1;
+    for (const int kind : kinds) {
+      if (layers[static_cast<std::size_t>(kind)] == layers[i]) {
+        found = kind;
+        break;
+      }
+    }
+    if (found < 0) {
+      found = static_cast<int>(i);
+      kinds.push_back(found);
+    }
+    first[i] = found;
+  }
+  return first;
+}
+
+struct UnitTimes {
+  double forward, backward;  // compute seconds of one sharded unit
+  double gather, scatter;    // its parameter all-gather and gradient reduce-scatter
+};
+
+/// Fully sharded units run on two streams: compute, and one communication stream in issue order. `prefetch` units are gathered
+/// ahead. Returns the exposed seconds of a forward and of a backward pass.
+/// Source: the issue order of PyTorch FSDP (all-gather of the next unit before the reduce-scatter of this one in the backward
+/// pass); leaves out copy-in and copy-out of the flat buffers, which the contention share stands for.
+std::pair<double, double> sharded_exposure(const std::vector<UnitTimes>& units, int prefetch, bool reshard, double contention) {
+  const std::size_t n = units.size();
+  double compute = 0, comm = 0, busy = 0, moved = 0;
+  std::vector<double> ended(n, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t ahead = i >= static_cast<std::size_t>(prefetch) + 1 ? i - static_cast<std::size_t>(prefetch) - 1 : n;
+    comm = std::max(comm, ahead < n ? ended[ahead] : 0) + units[i].gather;
+    compute = std::max(compute, comm) + units[i].forward;
+    ended[i] = compute;
+    busy += units[i].forward;
+    moved += units[i].gather;
+  }
+  const double forward = compute - busy + contention * std::min(moved, busy);
+  compute = comm = busy = moved = 0;
+  std::vector<double> gathered(n, 0);
+  std::fill(ended.begin(), ended.end(), 0.0);
+  std::size_t issued = 0;  // units whose gather was issued, counted from the last unit
+  double released = 0;
+  for (std::size_t j = 0; j < n; ++j) {
+    const UnitTimes& unit = units[n - 1 - j];
+    while (reshard && issued < n && issued <= j + static_cast<std::size_t>(prefetch)) {
+      comm = std::max(comm, released) + units[n - 1 - issued].gather;
+      moved += units[n - 1 - issued].gather;
+      gathered[issued++] = comm;
+    }
+    compute = std::max(compute, gathered[j]) + unit.backward;
+    released = compute - unit.backward;
+    busy += unit.backward;
+    comm = std::max(comm, compute) + unit.scatter;
+    moved += unit.scatter;
+  }
+  const double backward = std::max(compute, comm) - busy + contention * std::min(moved, busy);
+  return {forward, backward};
+}
+
+class StagePricer {
+ public:
+  StagePricer(const StepQuestion& q, const Groups& groups)
+      : q_(q), groups_(groups), layers_(q, groups), price_(q), classes_(layer_classes(q.model->layers)) {}
+
+  StageCost stage(const StageSlice& slice, int layers_before_on_rank) {
+    StageCost out;
+    units_.clear();
+    if (slice.embedding) {
+      out.forward += layers_.embedding_forward();
+      out.input_grad += layers_.embedding_backward();
+      out.parameters += local_embedding(*q_.model, q_.layout);
+    }
+    for (int i = 0; i < slice.layers; ++i) {
+      const int index = slice.first_layer + i;
+      add_layer(out, q_.model->layers[static_cast<std::size_t>(index)], classes_[static_cast<std::size_t>(index)],
+                layers_before_on_rank + i);
+    }
+    for (int i = 0; i < slice.mtp_layers; ++i) {
+      add_layer(out, q_.model->mtp.at(static_cast<std::size_t>(i)), -1, layers_before_on_rank + slice.layers + i);
+      add(out, layers_.mtp_projection());
+      add(out, layers_.head());
+    }
+    if (slice.head) {
+      add(out, layers_.head());
+      // A tied head on its own stage is a copy of the embedding, reduced between the two stages.
+      out.parameters += local_embedding(*q_.model, q_.layout);
+    }
+    finish(out);
+    return out;
+  }
+
+ private:
+  void add(StageCost& out, const LayerCost& layer) {
+    out.forward += layer.forward;
+    out.input_grad += layer.recompute;
+    out.input_grad += layer.input_grad;
+    out.weight_grad += layer.weight_grad;
+    out.forward_a2a += layer.forward_a2a;
+    out.backward_a2a += layer.backward_a2a;
+  }
+
+  void add_layer(StageCost& out, const Layer& layer, int kind, int position) {
+    const bool recomputed = q_.layout.recompute != Recompute::none &&
+                            (q_.layout.recompute_layers == 0 || position < q_.layout.recompute_layers);
+    const LayerCost& cost = cached(layer, kind, recomputed);
+    add(out, cost);
+    const LocalParameters parameters = local_parameters(*q_.model, layer, q_.layout);
+    out.parameters += parameters;
+    if (sharded_weights()) {
+      const double bytes = 2 * parameters.dense, expert = 2 * parameters.expert;
+      const double gather = price_.collective(Collective::all_gather, bytes, groups_.dense_shard).seconds +
+                            price_.collective(Collective::all_gather, expert, groups_.expert_shard).seconds;
+      const double reduce = q_.stack.grad_reduce_bytes / 2;
+      const double scatter = price_.collective(Collective::reduce_scatter, reduce * bytes, groups_.dense_shard).seconds +
+                             price_.collective(Collective::reduce_scatter, reduce * expert, groups_.expert_shard).seconds +
+                             price_.collective(Collective::all_reduce, reduce * bytes / groups_.dense_shard.ranks, groups_.dense_replica).seconds;
+      Cost backward = cost.recompute;
+      backward += cost.input_grad;
+      backward += cost.weight_grad;
+      units_.push_back({cost.forward.seconds(), backward.seconds(), gather, scatter});
+    }
+  }
+
+  const LayerCost& cached(const Layer& layer, int kind, bool recomputed) {
+    for (const Entry& e : cache_)
+      if (e.kind == kind && e.recomputed == recomputed) return e.cost;
+    cache_.push_back({kind, recomputed, layers_.layer(layer, recomputed)});
+    return cache_.back().cost;
+  }
+
+  bool sharded_weights() const {
+    const int zero = q_.layout.zero_stage();
+    return q_.layout.dense_shard_ranks() > 1 && (zero == 3 || (zero == 2 && q_.stack.framework == "pytorch"));
+  }
+
+  void finish(StageCost& out) {
+    if (!units_.empty()) {
+      const bool reshard = q_.layout.reshard.value_or(q_.layout.zero_stage() == 3);
+      const auto [forward, backward] = sharded_exposure(units_, q_.layout.prefetch.value_or(q_.stack.fsdp_prefetch), reshard,
+                                                        price_.contention(Part::fsdp));
+      out.forward.add(Part::fsdp, Price{forward, forward, forward, Basis::interpolated});
+      out.input_grad.add(Part::fsdp, Price{backward, backward, backward, Basis::interpolated});
+      out.forward.host += static_cast<double>(units_.size()) * price_.collective_launch();
+      out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.collective_launch();
+    }
+    hide_expert_exchange(out);
+    out.forward_s = out.forward.seconds();
+    out.input_grad_s = out.input_grad.seconds();
+    out.weight_grad_s = out.weight_grad.seconds();
+    Cost backward = out.input_grad;
+    backward += out.weight_grad;
+    out.backward_s = backward.seconds();
+  }
+
+  /// Batch-level overlap runs one micro-batch's all-to-alls under another's compute in the steady state of 1F1B.
+  void hide_expert_exchange(StageCost& out) const {
+    if (q_.layout.ep_overlap.value_or(EpOverlap::none) != EpOverlap::batch_1f1b) return;
+    const auto hide = [&](Cost& cost, double exchange, double compute) {
+      const double held = std::min(exchange, compute);
+      const double change = -held + price_.contention(Part::ep) * held;
+      cost.add(Part::ep, Price{change, change, change, Basis::interpolated});
+    };
+    const double forward = out.forward.device() - out.forward.part(Part::ep);
+    const double backward = out.input_grad.device() + out.weight_grad.device() - out.input_grad.part(Part::ep);
+    hide(out.forward, out.forward.part(Part::ep), backward / 2);
+    hide(out.input_grad, out.input_grad.part(Part::ep), forward + backward / 2);
+  }
+
+  struct Entry {
+    int kind;
+    bool recomputed;
+    LayerCost cost;
+  };
+  const StepQuestion& q_;
+  const Groups& groups_;
+  LayerPricer layers_;
+  StepPricer price_;
+  std::vector<int> classes_;
+  std::vector<Entry> cache_;
+  std::vector<UnitTimes> units_;
+};
+
+}  // namespace
+
+LocalParameters local_parameters(const Model& model, const Layer& layer, const Layout& layout) {
+  const LayerParameters p = layer_parameters(model, layer);
+  LocalParameters out;
+  out.dense = static_cast<double>(p.attention + p.mlp + p.shared) / layout.tp + static_cast<double>(p.norms + p.qk_norm + p.router);
+  if (layer.moe) out.expert = static_cast<double>(p.experts) / (static_cast<double>(layout.ep) * layout.etp);
+  out.tensors = layer.moe ? 12 : 12;
+  return out;
+}
+
+LocalParameters local_embedding(const Model& model, const Layout& layout) {
+  LocalParameters out;
+  out.dense = static_cast<double>(model.vocab) * static_cast<double>(model.hidden) / layout.tp;
+  out.tensors = 1;
+  return out;
+}
+
+std::vector<StageCost> price_stages(const StepQuestion& q, const Groups& groups, const std::vector<StageSlice>& slices) {
+  StagePricer pricer(q, groups);
+  std::vector<StageCost> out;
+  out.reserve(slices.size());
+  std::vector<int> held(static_cast<std::size_t>(q.layout.pp), 0);
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    int& before = held[s % held.size()];
+    // Middle stages are alike: reuse the last one of the same make.
+    out.push_back(pricer.stage(slices[s], before));
+    before += slices[s].layers;
+  }
+  return out;
+}
+
+}  // namespace shardplan

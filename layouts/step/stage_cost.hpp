@@ -1,0 +1,36 @@
+#pragma once
+// The passes of one virtual stage, and the parameters it holds on one rank.
+#include <vector>
+
+#include "layouts/step/layer_cost.hpp"
+
+namespace shardplan {
+
+/// Parameters of a slice on one rank: tensor- and expert-parallel shares, before data-parallel sharding.
+struct LocalParameters {
+  double dense = 0;    // reduced over dp x cp
+  double expert = 0;   // reduced over edp
+  double tensors = 0;  // parameter tensors, for per-tensor optimizer loops
+  LocalParameters& operator+=(const LocalParameters& o) {
+    dense += o.dense;
+    expert += o.expert;
+    tensors += o.tensors;
+    return *this;
+  }
+};
+LocalParameters local_parameters(const Model&, const Layer&, const Layout&);
+LocalParameters local_embedding(const Model&, const Layout&);
+
+/// One virtual stage: seconds of its passes with everything that is exposed inside them.
+struct StageCost {
+  Cost forward, input_grad, weight_grad;  // input_grad starts with the recomputed work
+  double backward_s = 0;                  // input_grad and weight_grad as one pass
+  double forward_s = 0, input_grad_s = 0, weight_grad_s = 0;
+  double forward_a2a = 0, backward_a2a = 0;  // all-to-all seconds inside, that an overlapped pair can hide
+  LocalParameters parameters;
+};
+
+/// Prices every stage of a split; equal layers are priced once.
+std::vector<StageCost> price_stages(const StepQuestion&, const Groups&, const std::vector<StageSlice>&);
+
+}  // namespace shardplan
