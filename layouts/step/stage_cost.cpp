@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "layouts/step/price.hpp"
-#include "models/parameters.hpp"
+#include "layouts/layer_weights.hpp"
+#include "layouts/ranks.hpp"
 
 namespace shardplan {
 namespace {
@@ -199,32 +200,52 @@ class StagePricer {
 }  // namespace
 
 LocalParameters local_parameters(const Model& model, const Layer& layer, const Layout& layout) {
-  const LayerParameters p = layer_parameters(model, layer);
+  const LayerWeights weights = layer_weights(model, layer);
   LocalParameters out;
-  out.dense = static_cast<double>(p.attention + p.mlp + p.shared) / layout.tp + static_cast<double>(p.norms + p.qk_norm + p.router);
-  if (layer.moe) out.expert = static_cast<double>(p.experts) / (static_cast<double>(layout.ep) * layout.etp);
-  out.tensors = layer.moe ? 12 : 12;
+  out.dense = weights.dense_on_rank(layout.tp);
+  out.expert = layer.moe ? weights.experts_on_rank(layout.ep, layout.etp) : 0;
+  // Weight tensors of a layer: norms, QKV, output, gate and up, down; biases double them; experts hold theirs one by one.
+  out.tensors = 2 + 2 + (layer.moe ? 1 + 2.0 * static_cast<double>(layer.moe->experts) / layout.ep : 2) +
+                (layer.attention.qkv_bias ? 6 : 0);
   return out;
 }
 
 LocalParameters local_embedding(const Model& model, const Layout& layout) {
   LocalParameters out;
-  out.dense = static_cast<double>(model.vocab) * static_cast<double>(model.hidden) / layout.tp;
+  out.dense = end_weights(model, static_cast<double>(model.vocab)).embedding / layout.tp;
   out.tensors = 1;
   return out;
+}
+
+Groups groups_of(const Layout& layout, const Cluster& cluster) {
+  const auto shape = [&](RankGroup g) { return group_shape(layout, cluster, g); };
+  Groups g;
+  g.tp = shape(RankGroup::tp);
+  g.cp = shape(RankGroup::cp);
+  g.ep = shape(RankGroup::ep);
+  g.etp = shape(RankGroup::etp);
+  g.dense_shard = shape(RankGroup::dense);
+  g.dense_replica = shape(RankGroup::dense_replicas);
+  g.expert_shard = shape(RankGroup::expert);
+  g.hop = shape(RankGroup::pp_neighbours);
+  return g;
 }
 
 std::vector<StageCost> price_stages(const StepQuestion& q, const Groups& groups, const std::vector<StageSlice>& slices) {
   StagePricer pricer(q, groups);
   std::vector<StageCost> out;
   out.reserve(slices.size());
-  std::vector<int> held(static_cast<std::size_t>(q.layout.pp), 0);
-  for (std::size_t s = 0; s < slices.size(); ++s) {
-    int& before = held[s % held.size()];
-    // Middle stages are alike: reuse the last one of the same make.
-    out.push_back(pricer.stage(slices[s], before));
-    before += slices[s].layers;
+  // A slice's place among the layers of its pipeline rank decides which of them recompute (full:n).
+  std::vector<int> before(slices.size(), 0);
+  for (int rank = 0; rank < q.layout.pp; ++rank) {
+    int held = 0;
+    for (int chunk = 0; chunk < q.layout.slices_per_rank(); ++chunk) {
+      const auto s = static_cast<std::size_t>(q.layout.slice_of(rank, chunk));
+      before[s] = held;
+      held += slices[s].layers;
+    }
   }
+  for (std::size_t s = 0; s < slices.size(); ++s) out.push_back(pricer.stage(slices[s], before[s]));
   return out;
 }
 

@@ -213,11 +213,49 @@ void count_flops(const StepQuestion& q, StepReport& out) {
   out.hardware_flops = out.model_flops;
 }
 
+/// The schedule's refusals and the layout's, as the user's mistakes.
+void check(const StepQuestion& q) {
+  if (const auto why = refuse_layout(q.layout, *q.model, q.workload, q.layout.gpus())) throw InputError("--layout", *why);
+}
+
 }  // namespace
+
+double step_lower_bound(const StepQuestion& q) {
+  check(q);
+  const Groups groups = groups_of(q.layout, q.pricer->cluster());
+  const auto m = static_cast<double>(microbatches(q.layout, q.workload));
+  const std::vector<StageCost> stages = price_stages(q, groups, split_stages(q.layout, *q.model));
+  const ScheduleRow& schedule = find_schedule(q.layout.schedule_name());
+  const double contention = StepPricer(q).contention(Part::ep);
+  const DataParallel dp(q, groups);
+  // A rank is busy with m passes of each of its slices (a bidirectional schedule's two slices share them), and cannot start
+  // before the slices ahead of its first have run forward once, nor be the last before their gradients went home.
+  double bound = 0, ahead = 0, optimizer = 0;
+  const bool loop = q.layout.placement() == Placement::loop;
+  for (int rank = 0; rank < q.layout.pp; ++rank) {
+    double busy = 0;
+    LocalParameters held;
+    for (int chunk = 0; chunk < q.layout.slices_per_rank(); ++chunk) {
+      const auto s = static_cast<std::size_t>(q.layout.slice_of(rank, chunk));
+      const StageCost& stage = stages[s];
+      const StageCost& partner = stages[stages.size() - 1 - s];
+      const double apart = stage.forward_s + std::min(stage.backward_s, stage.input_grad_s + stage.weight_grad_s);
+      const double share = q.layout.parameter_copies() == 2 ? 0.5 : 1;
+      busy += share * m * std::min({apart, pair_seconds(stage, partner, contention), pair_seconds(partner, stage, contention)});
+      held += stage.parameters;
+    }
+    const StageCost& first = stages[static_cast<std::size_t>(q.layout.slice_of(rank, 0))];
+    bound = std::max(bound, busy + (loop ? ahead : 0));
+    ahead += first.forward_s + (schedule.splits_backward ? first.input_grad_s : first.backward_s);
+    optimizer = std::max(optimizer, dp.optimizer(held));
+  }
+  if (!q.options.on(Effect::bubble)) bound = 0;
+  return bound + optimizer;
+}
 
 StepReport simulate_step(const StepQuestion& q) {
   StepReport out;
-  if (const auto why = refuse_layout(q.layout, *q.model, q.workload, q.layout.gpus())) throw InputError("--layout", *why);
+  check(q);
   const Groups groups = groups_of(q.layout, q.pricer->cluster());
   out.microbatches = microbatches(q.layout, q.workload);
   const Pipeline p = build_pipeline(q, groups, out.microbatches);
