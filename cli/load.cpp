@@ -16,15 +16,6 @@ constexpr std::int64_t kMostGpus = std::int64_t{1} << 24;
 constexpr std::int64_t kLongestSequence = std::int64_t{1} << 30;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 40;
 
-struct PrecisionWord {
-  const char* text;
-  DataType type;
-};
-constexpr PrecisionWord kPrecisions[] = {
-    {"bf16", DataType::bf16},           {"fp16", DataType::fp16},      {"fp8", DataType::fp8},
-    {"fp8-delayed", DataType::fp8},     {"fp8-tensor", DataType::fp8}, {"fp8-row", DataType::fp8_row},
-    {"fp8-block", DataType::fp8_block}, {"mxfp8", DataType::mxfp8},    {"nvfp4", DataType::nvfp4}};
-
 std::int64_t in_range(std::int64_t value, std::int64_t most, const std::string& where) {
   if (value < 1) throw InputError(where, "out of range: " + std::to_string(value) + " is below 1");
   if (value > most)
@@ -108,15 +99,6 @@ Workload read_workload(const CommonOptions& o) {
   w.global_batch = read_global_batch(o, w.seq_len);
   w.precision = parse_precision(o.precision, "--precision");
   return w;
-}
-
-DataType parse_precision(const std::string& text, const std::string& where) {
-  std::vector<std::string> known;
-  for (const PrecisionWord& word : kPrecisions) {
-    if (text == word.text) return word.type;
-    known.emplace_back(word.text);
-  }
-  throw InputError(where, "unknown precision \"" + text.substr(0, 60) + "\"" + did_you_mean(text, known));
 }
 
 Rates read_rates(const CommonOptions& o) {

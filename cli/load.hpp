@@ -7,6 +7,7 @@
 #include "hardware/cluster.hpp"
 #include "hardware/kernels.hpp"
 #include "layouts/layout.hpp"
+#include "layouts/precision.hpp"
 #include "models/model.hpp"
 
 namespace CLI {
@@ -49,9 +50,6 @@ std::int64_t read_gpus(const CommonOptions&);
 /// --seq-len, --precision and one of --global-batch and --global-batch-tokens (InputError where both or neither are
 /// given, or where tokens are not a multiple of the sequence length).
 Workload read_workload(const CommonOptions&);
-/// bf16 | fp16 | fp8 | fp8-delayed | fp8-tensor | fp8-row | fp8-block | mxfp8 | nvfp4; the first three fp8 words are
-/// one scale per tensor. `where` names the option.
-DataType parse_precision(const std::string& text, const std::string& where);
 Rates read_rates(const CommonOptions&);
 
 }  // namespace shardplan

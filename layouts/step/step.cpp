@@ -277,10 +277,7 @@ StepReport simulate_step(const StepQuestion& q) {
     step.pipeline_idle = r.ranks[rank].idle;
     step.reduce_exposed = reduction.exposed;
     step.finish = r.ranks[rank].last_end + reduction.exposed;
-    if (step.finish > finish) {
-      finish = step.finish;
-      out.reduce_exposed_s = reduction.exposed;
-    }
+    finish = std::max(finish, step.finish);
     if (step.busy > r.ranks[static_cast<std::size_t>(out.busiest_rank)].busy) out.busiest_rank = static_cast<int>(rank);
     LocalParameters held;
     for (std::size_t s = 0; s < p.order.rank_of_stage.size(); ++s)
@@ -301,11 +298,14 @@ StepReport simulate_step(const StepQuestion& q) {
       out.busiest += stage(pass.stage2).weight_grad;
     }
   }
-  if (!q.options.on(Effect::bubble)) finish -= r.makespan - r.ranks[static_cast<std::size_t>(out.busiest_rank)].busy;
+  const double busy = r.ranks[static_cast<std::size_t>(out.busiest_rank)].busy;
+  out.busy_s = busy;
+  out.reduce_exposed_s = finish - r.makespan;
+  out.bubble_s = q.options.on(Effect::bubble) ? r.makespan - busy : 0;
   out.optimizer_s = optimizer;
   out.gather_exposed_s = gather_exposed(q, p, r, dp);
   if (q.options.rates == Rates::calibrated && q.options.on(Effect::fixed_cost)) out.fixed_s = q.stack.constants.step_s;
-  out.step_time_s = finish + out.optimizer_s + out.gather_exposed_s + out.fixed_s;
+  out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.optimizer_s + out.gather_exposed_s + out.fixed_s;
   // The interval: the tables' own and the stack's residual, independent of one another.
   const double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations
   const double device = std::max(1e-30, out.busiest.device());

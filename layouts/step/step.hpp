@@ -22,7 +22,10 @@ struct RankStep {
 struct StepReport {
   double step_time_s = 0, low_s = 0, high_s = 0;
   double pipeline_s = 0;       // the replay's makespan
-  double reduce_exposed_s = 0; // data-parallel reduction that nothing hid, on the rank that held the step
+  // step_time_s = busy_s + bubble_s + reduce_exposed_s + optimizer_s + gather_exposed_s + fixed_s
+  double busy_s = 0;           // passes of the busiest rank, launch-bound time included
+  double bubble_s = 0;         // the makespan beyond them
+  double reduce_exposed_s = 0; // data-parallel reduction after the makespan
   double optimizer_s = 0;
   double gather_exposed_s = 0; // parameter all-gather that nothing hid
   double fixed_s = 0;
