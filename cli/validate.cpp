@@ -21,12 +21,15 @@ namespace {
 constexpr std::array kRowKinds = {
     RowKind{"kernel rows", is_kernel_rows, score_kernel_rows},
     RowKind{"collective rows", is_collective_rows, score_collective_rows},
+    RowKind{"training runs", is_training_runs, score_training_runs},
 };
 
 struct Options {
   std::string rows, format = "text";
   std::vector<std::string> families;
   bool leave_out = false;
+  std::string fit_constants;
+  bool fit_all = false;
 };
 
 RowFile read_rows(const std::string& path) {
@@ -128,6 +131,7 @@ void print_skips(const std::vector<ScoredRow>& rows) {
 
 void run(const Options& o) {
   const RowFile file = read_rows(o.rows);
+  if (!o.fit_constants.empty()) return fit_step_constants(file, o.fit_constants, o.fit_all);
   std::vector<ScoredRow> rows = score(file, {o.families, o.leave_out});
   keep_families(rows, o.families);
   const auto families = accuracy_by_family(rows);
@@ -157,6 +161,9 @@ void add_validate(CLI::App& app) {
   verb->add_option("--rows", options->rows, "CSV or JSON file; its header tells what the rows are")->required();
   verb->add_option("--family", options->families, "only these families (repeat for more)");
   verb->add_flag("--leave-out", options->leave_out, "predict each row from tables fitted without it");
+  verb->add_option("--fit-constants", options->fit_constants,
+                   "training runs only: fit the step's constants on half of the questions and write them to this file");
+  verb->add_flag("--fit-all", options->fit_all, "with --fit-constants: fit on all questions");
   add_format_option(*verb, options->format);
   verb->footer("Example:\n  shardplan validate --rows gemm_shapes.csv --leave-out");
   verb->callback([options] { run(*options); });

@@ -37,5 +37,9 @@ bool is_kernel_rows(const RowFile&);
 std::vector<ScoredRow> score_kernel_rows(const RowFile&, const ScoreOptions&);
 bool is_collective_rows(const RowFile&);
 std::vector<ScoredRow> score_collective_rows(const RowFile&, const ScoreOptions&);
+bool is_training_runs(const RowFile&);
+std::vector<ScoredRow> score_training_runs(const RowFile&, const ScoreOptions&);
+/// Fits the step's constants on the runs of a file and writes step_constants.json.
+void fit_step_constants(const RowFile&, const std::string& out, bool all);
 
 }  // namespace shardplan

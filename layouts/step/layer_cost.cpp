@@ -44,7 +44,7 @@ class LayerBuilder {
   /// maxima, once a direction. The weights' own cast is once a step and lies in the optimizer's traffic.
   void cast(double m, std::int64_t n, std::int64_t k, DataType type) {
     if (!q_.options.on(Effect::elementwise)) return;
-    const double out = 2 * bytes_of(type), in = 2.0 * (type == DataType::fp8_row ? 3 : 1) * (stack_.elementwise == Elementwise::eager ? 2 : 1);
+    const double out = 2 * bytes_of(type), in = 2.0 * (type == DataType::fp8_row ? 3 : 1) * (elementwise_mode() == Elementwise::eager ? 2 : 1);
     add_forward(Module::other, Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(k) * (in + out)));
     backward(Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(n) * (in + out)), 1);
   }
@@ -105,6 +105,11 @@ class LayerBuilder {
     return cost_;
   }
 
+  /// compile= decides between a compiler and eager operators; without it the stack does.
+  Elementwise elementwise_mode() const {
+    return layout_.compile ? (*layout_.compile ? Elementwise::compiled : Elementwise::eager) : stack_.elementwise;
+  }
+
   LayerCost cost_;
   const LayerPricer& p_;
   const StepQuestion& q_;
@@ -150,6 +155,8 @@ constexpr Traffic traffic_of(Elementwise mode) {
   }
   return {};
 }
+
+Elementwise elementwise_of(const LayerBuilder& b) { return b.elementwise_mode(); }
 
 /// Exposed seconds of a forward tensor-parallel collective next to a GEMM of `gemm` seconds.
 /// none: all of it. async: cut into tp chunks sent while the next chunk is multiplied: the first chunk and what exceeds the GEMM
@@ -301,7 +308,7 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
   const Layout& layout = b.layout_;
   const double m = b.p_.tokens(), local = b.p_.sequence_tokens();
   const std::int64_t h = b.q_.model->hidden, tp = layout.tp;
-  const Traffic traffic = traffic_of(b.stack_.elementwise);
+  const Traffic traffic = traffic_of(elementwise_of(b));
   const TpTraffic t = tp_traffic(b, groups);
 
   b.elementwise(Module::layernorm, MemoryKernel::norm, local * static_cast<double>(h) * traffic.norm,
@@ -348,7 +355,7 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
 void mlp_products(LayerBuilder& b, double m, std::int64_t width, bool gated, DataType linear, Module module, Part part,
                   const TpTraffic& t) {
   const std::int64_t h = b.q_.model->hidden;
-  const Traffic traffic = traffic_of(b.stack_.elementwise);
+  const Traffic traffic = traffic_of(elementwise_of(b));
   const std::int64_t columns = gated ? 2 * width : width;
   const double column = b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), columns, h, linear, GemmPass::forward).seconds;
   const double row = b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), h, width, linear, GemmPass::forward).seconds;
@@ -382,7 +389,7 @@ void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int
   };
   double rows = 0;
   for (const std::int64_t n : tokens) rows += static_cast<double>(n);
-  const Traffic traffic = traffic_of(b.stack_.elementwise);
+  const Traffic traffic = traffic_of(elementwise_of(b));
   product(moe.gated ? 2 * width : width, h);
   b.elementwise(Module::moe_act, MemoryKernel::activation, rows * static_cast<double>(width) * (moe.gated ? traffic.gated : traffic.plain),
                 rows * static_cast<double>(width) * (moe.gated ? traffic.gated_backward : traffic.plain_backward), traffic.act_kernels);
@@ -448,7 +455,7 @@ LayerPricer::LayerPricer(const StepQuestion& question, const Groups& groups) : q
 LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
   LayerBuilder b(*this);
   attention_block(b, layer, groups_, linear_);
-  const Traffic traffic = traffic_of(b.stack_.elementwise);
+  const Traffic traffic = traffic_of(elementwise_of(b));
   const double h = static_cast<double>(question_.model->hidden);
   const int extra_norms = std::max(0, layer.norms - 1);
   b.elementwise(Module::layernorm, MemoryKernel::norm, extra_norms * sequence_tokens_ * h * traffic.norm,
@@ -490,7 +497,7 @@ LayerCost LayerPricer::head() const {
   LayerBuilder b(*this);
   if (!question_.options.on(Effect::vocabulary)) return b.finish(false);
   const Model& model = *question_.model;
-  const Traffic traffic = traffic_of(b.stack_.elementwise);
+  const Traffic traffic = traffic_of(elementwise_of(b));
   const double h = static_cast<double>(model.hidden);
   b.elementwise(Module::other, MemoryKernel::norm, sequence_tokens_ * h * traffic.norm, sequence_tokens_ * h * traffic.norm_backward,
                 traffic.norm_kernels);

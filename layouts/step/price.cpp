@@ -6,7 +6,7 @@
 namespace shardplan {
 
 Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity)
-    : cluster_(cluster), rates_(rates), fidelity_(fidelity), kernels_(cluster.gpu, rates), network_(cluster, rates, fidelity), sustained_(sustained_of(cluster.gpu, kernels_)) {}
+    : cluster_(cluster), rates_(rates), fidelity_(fidelity), kernels_(cluster.gpu, rates), network_(cluster, rates, fidelity), constants_(machine_constants(cluster, kernels_)) {}
 
 StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
   const DataType linear = q.workload.precision;
@@ -16,7 +16,7 @@ StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
     // Graphs of some modules leave the others to the host; a layer's graph leaves one launch a layer.
     const double share = graphs == "none" ? 1.0 : (graphs == "per-layer" ? 0.1 : 0.5);
     launch_ = share * q.stack.constants.kernel_launch_s;
-    collective_launch_ = share * q.stack.constants.collective_launch_s;
+    collective_launch_ = launch_;  // a collective is one launch more
   }
 }
 
@@ -26,8 +26,8 @@ double StepPricer::factor(DataType type) const {
   if (q_.options.rates == Rates::datasheet) return 1;
   double f = q_.options.on(Effect::release) ? q_.stack.constants.compute_factor : 1;
   if (q_.options.on(Effect::sustained_rate)) {
-    const Sustained& s = q_.pricer->sustained();
-    f *= type == DataType::nvfp4 ? s.fp4 : (narrow(type) ? s.fp8 : s.bf16);
+    const MachineConstants& c = q_.pricer->constants();
+    f *= type == DataType::nvfp4 ? c.fp4 : type == DataType::fp8_row ? c.fp8_row : narrow(type) ? c.fp8 : c.bf16;
   }
   return f;
 }
@@ -64,7 +64,11 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
 
 Price StepPricer::grouped(const GroupedGemm& g) const { return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type)); }
 
-Price StepPricer::attention(const AttentionShape& a) const { return times(q_.pricer->kernels().attention(a), factor(a.type)); }
+Price StepPricer::attention(const AttentionShape& a) const { 
+  const Price price = q_.pricer->kernels().attention(a);
+  if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
+  return times(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);
+}
 
 Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
   if (bytes <= 0) return {};
@@ -74,7 +78,7 @@ Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
 Price StepPricer::collective(Collective op, double bytes, const GroupShape& shape) const {
   if (shape.ranks <= 1 || bytes <= 0) return {};
   const Price price = q_.pricer->network().collective(op, bytes, shape).price;
-  return q_.options.rates == Rates::calibrated && shape.crosses() ? times(price, q_.stack.constants.network_factor) : price;
+  return q_.options.rates == Rates::calibrated && shape.crosses() ? times(price, q_.pricer->constants().network_factor) : price;
 }
 
 double StepPricer::contention(Part part) const {

@@ -51,8 +51,8 @@ class Pricer {
   const NetworkModel& network() const { return network_; }
   Rates rates() const { return rates_; }
   Fidelity fidelity() const { return fidelity_; }
-  const Sustained& sustained() const { return sustained_; }
-  void set_sustained(const Sustained& s) { sustained_ = s; }
+  const MachineConstants& constants() const { return constants_; }
+  void set_constants(const MachineConstants& c) { constants_ = c; }
 
  private:
   Cluster cluster_;
@@ -60,7 +60,7 @@ class Pricer {
   Fidelity fidelity_;
   KernelModel kernels_;
   NetworkModel network_;
-  Sustained sustained_;
+  MachineConstants constants_;
 };
 
 struct StepQuestion {

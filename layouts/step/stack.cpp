@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -37,7 +38,7 @@ void read_into(Stack& s, const Field& f) {
   f.allow_only({"name", "source", "base", "framework", "elementwise", "attention", "attention_dropout", "loss_bytes_per_logit",
                 "fp32_accumulate", "grad_reduce_bytes", "overlap_grad_reduce", "overlap_param_gather", "bucket_bytes",
                 "async_tp_backward", "tp_overlap", "p2p_slices", "p2p_overlap", "fsdp_prefetch", "cuda_graphs",
-                "optimizer_bytes_per_parameter", "sequence_parallel", "broadcast_zero1", "schedules", "zero_stages"});
+                "optimizer_bytes_per_parameter", "sequence_parallel", "broadcast_zero1", "per_tensor_collectives", "schedules", "zero_stages"});
   s.name = f.at("name").text();
   s.source = f.at("source").text();
   const auto flag = [&](const char* key, bool& out) {
@@ -70,6 +71,7 @@ void read_into(Stack& s, const Field& f) {
   flag("cuda_graphs", s.cuda_graphs);
   flag("sequence_parallel", s.sequence_parallel);
   flag("broadcast_zero1", s.broadcast_zero1);
+  flag("per_tensor_collectives", s.per_tensor_collectives);
   number("loss_bytes_per_logit", s.loss_bytes_per_logit);
   number("grad_reduce_bytes", s.grad_reduce_bytes);
   number("bucket_bytes", s.bucket_bytes);
@@ -100,9 +102,14 @@ const std::map<std::string, Stack>& all_stacks() {
       read_into(s, f);
       out[s.name] = s;
     }
-    const Field constants = embedded(kConstantsFile);
-    for (auto& [name, stack] : out)
-      if (const auto f = constants.at("stacks").find(name)) read_constants(*f, stack.constants);
+    const Field constants = embedded(kConstantsFile).at("stacks");
+    for (auto& [name, stack] : out) {
+      const auto f = constants.find(name);
+      if (!f) continue;
+      for (const StackConstantRow& row : stack_constant_rows())
+        if (const auto v = f->find(row.name)) stack.constants.*row.member = v->positive();
+      if (const auto v = f->find("residual_sd")) stack.constants.residual_sd = v->positive();
+    }
     return out;
   }();
   return stacks;
@@ -112,31 +119,36 @@ const std::map<std::string, Stack>& all_stacks() {
 
 std::span<const StackConstantRow> stack_constant_rows() {
   using C = StackConstants;
-  static constexpr std::array<StackConstantRow, 9> rows{{
+  static constexpr std::array<StackConstantRow, 3> rows{{
       {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 3e-4},
-      {"collective_launch_s", "s", &C::collective_launch_s, 1e-6, 2e-3},
       {"step_s", "s", &C::step_s, 1e-4, 0.5},
-      {"tensor_s", "s", &C::tensor_s, 1e-7, 2e-3},
-      {"pass_s", "s", &C::pass_s, 1e-6, 5e-2},
-      {"message_s", "s", &C::message_s, 1e-6, 5e-2},
       {"compute_factor", "1", &C::compute_factor, 0.7, 2.0},
-      {"residual_sd", "ln", &C::residual_sd, 0, 0},
-      {"network_factor", "1", &C::network_factor, 0.5, 5.0},
   }};
   return rows;
 }
 
-void read_constants(const Field& f, StackConstants& out) {
-  std::vector<std::string> known{"rows"};
-  for (const StackConstantRow& row : stack_constant_rows()) known.emplace_back(row.name);
-  f.allow_only(known);
-  for (const StackConstantRow& row : stack_constant_rows())
-    if (const auto v = f.find(row.name)) {
-      const double value = v->number();
-      if (value < 0) v->fail("must not be negative: " + v->shown());
-      out.*row.member = value;
-    }
+std::span<const MachineConstantRow> machine_constant_rows() {
+  using M = MachineConstants;
+  static const std::vector<MachineConstantRow> rows{
+      {"bf16", "1", MachineScope::gpu, [](M& m) -> double& { return m.bf16; }, 0.8, 3},
+      {"fp8", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8; }, 0.8, 3},
+      {"fp8_row", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8_row; }, 0.8, 4},
+      {"fp4", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp4; }, 0.8, 3},
+      {"attention_fa2", "1", MachineScope::family, [](M& m) -> double& { return m.attention[0]; }, 0.7, 4},
+      {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4},
+      {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4},
+      {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4},
+      {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 4},
+      {"message_s", "s", MachineScope::fabric, [](M& m) -> double& { return m.message_s; }, 1e-5, 5e-2},
+  };
+  return rows;
 }
+
+std::string fabric_key(const Cluster& c) {
+  return c.network.kind + "-" + std::to_string(std::llround(c.network_bytes_per_second_per_gpu() * 8e-9));
+}
+
+std::string family_key(const Gpu& gpu) { return !gpu.calibration.empty() ? gpu.calibration : (!gpu.sibling.empty() ? gpu.sibling : gpu.name); }
 
 Stack load_stack(const std::string& name, const std::string& where) {
   const auto found = all_stacks().find(name);
@@ -150,19 +162,24 @@ std::vector<std::string> stack_names() {
   return names;
 }
 
-Sustained sustained_of(const Gpu& gpu, const KernelModel& kernels) {
-  Sustained s;
-  s.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
-  s.fp8 = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : s.bf16;
-  s.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : s.fp8;
-  if (const auto f = embedded(kConstantsFile).at("sustained").find(gpu.name)) {
-    f->allow_only({"bf16", "fp8", "fp4", "rows"});
-    if (const auto v = f->find("bf16")) s.bf16 = v->positive();
-    if (const auto v = f->find("fp8")) s.fp8 = v->positive();
-    if (const auto v = f->find("fp4")) s.fp4 = v->positive();
-    s.fitted = true;
+MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels) {
+  const Gpu& gpu = cluster.gpu;
+  MachineConstants m;
+  m.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
+  m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
+  m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
+  m.attention.fill(m.bf16);
+  const Field machines = embedded(kConstantsFile).at("machines");
+  for (const MachineConstantRow& row : machine_constant_rows()) {
+    const std::string scope = row.scope == MachineScope::gpu ? gpu.name : (row.scope == MachineScope::family ? family_key(gpu) : fabric_key(cluster));
+    const auto f = machines.find(scope);
+    if (!f) continue;
+    if (const auto v = f->find(row.name)) {
+      row.member(m) = v->positive();
+      m.fitted = true;
+    }
   }
-  return s;
+  return m;
 }
 
 }  // namespace shardplan

@@ -1,6 +1,7 @@
 #pragma once
 // What a software stack does with a layout: which work it fuses, what it hides, and what it costs the host. Data in
 // layouts/data/stacks.json; the few fitted constants carry their unit there.
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,18 +16,29 @@ namespace shardplan {
 /// How element-wise work is run: one kernel an operator, fused by hand-written kernels, or by a compiler.
 enum class Elementwise { eager, fused, compiled };
 
-/// Constants fitted on measured steps (see `validate --constants`); neutral values where nothing was fitted.
+/// Constants of a software stack, fitted on measured steps (see `validate --constants`); neutral values where none was.
 struct StackConstants {
-  double kernel_launch_s = 5e-6;      // host seconds from one kernel launch to the next
-  double collective_launch_s = 20e-6; // host seconds of one collective call beyond a kernel's
-  double step_s = 5e-3;               // host seconds a step that nothing hides: data loading, norm, scaler, logging
-  double tensor_s = 0;                // host and device seconds a parameter tensor of the optimizer step (unfused loops)
-  double pass_s = 0;                  // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
-  double message_s = 0;               // and of each point-to-point message
-  double compute_factor = 1;          // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
-  double network_factor = 1;          // seconds of collectives across nodes over the network model's
-  double residual_sd = 0.08;          // standard deviation of ln(measured / predicted) on the rows of the fit
+  double kernel_launch_s = 5e-6;  // host seconds from one kernel launch to the next
+  double step_s = 5e-3;           // host seconds a step that nothing hides: data loading, clip norm, scaler, logging
+  double compute_factor = 1;      // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
+  double pass_s = 0;              // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
+  double residual_sd = 0.08;      // standard deviation of ln(measured / predicted) on the rows of the fit
 };
+
+/// Constants of a machine. Sustained factors: seconds of matrix kernels in a hot training step over tabled seconds, by
+/// precision (a property of GPU and power limit) and, for attention, by kernel library.
+struct MachineConstants {
+  double bf16 = 1, fp8 = 1, fp8_row = 1, fp4 = 1;
+  std::array<double, 7> attention{1, 1, 1, 1, 1, 1, 1};  // by AttentionLibrary
+  double network_factor = 1;  // seconds of collectives between nodes of this fabric over the network model's
+  double message_s = 0;       // fixed seconds of one pipeline message between nodes
+  bool fitted = false;        // on measured steps; else from the kernel tables' sustained maxima
+};
+MachineConstants machine_constants(const Cluster&, const KernelModel&);
+/// "infiniband-400": kind of network and Gbit/s a GPU, the name under which its constants are kept.
+std::string fabric_key(const Cluster&);
+/// The GPU whose kernel tables this one uses.
+std::string family_key(const Gpu&);
 
 struct Stack {
   std::string name;
@@ -49,20 +61,14 @@ struct Stack {
   bool cuda_graphs = false;            // whole iteration or layers captured: no host launch time
   double optimizer_bytes_per_parameter = 30;  // HBM traffic: gradient 4, master and moments read and written 24, weight 2
   bool sequence_parallel = true;       // where a row does not say
+  bool per_tensor_collectives = false; // gradients and parameters move tensor by tensor, not in buckets
   bool broadcast_zero1 = false;        // ZeRO 1 gathers by one broadcast a rank
   std::vector<std::string> schedules;  // that `plan` may search
   std::vector<int> zero_stages;        // that `plan` may search
   StackConstants constants;
 };
 
-/// Sustained over tabled seconds of matrix kernels in a training step, by precision: a property of GPU and power limit.
-struct Sustained {
-  double bf16 = 1, fp8 = 1, fp4 = 1;
-  bool fitted = false;  // on measured steps; else from the kernel tables' sustained maxima
-};
-Sustained sustained_of(const Gpu&, const KernelModel&);
-
-/// One fitted constant: its name, unit, place and the range that the fit may search.
+/// One constant that can be fitted: where it belongs, its name, unit, starting value and range.
 struct StackConstantRow {
   const char* name;
   const char* unit;
@@ -70,8 +76,16 @@ struct StackConstantRow {
   double least, most;
 };
 std::span<const StackConstantRow> stack_constant_rows();
-/// Reads the members of one stack in step_constants.json.
-void read_constants(const Field&, StackConstants&);
+
+enum class MachineScope { gpu, family, fabric };  // one GPU; all GPUs of one calibration; one fabric
+struct MachineConstantRow {
+  std::string name;
+  const char* unit;
+  MachineScope scope;
+  double& (*member)(MachineConstants&);
+  double least, most;
+};
+std::span<const MachineConstantRow> machine_constant_rows();
 
 /// A stack by name; InputError with "did you mean". `where` names the option.
 Stack load_stack(const std::string& name, const std::string& where);

@@ -50,7 +50,7 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   const StepPricer price(q);
   if (l.pp > 1 && q.options.on(Effect::p2p)) {
     p.hop = price.collective(Collective::send_recv, message_bytes(q), groups.hop).seconds;
-    if (q.options.rates == Rates::calibrated) p.hop += q.stack.constants.message_s;
+    if (q.options.rates == Rates::calibrated) p.hop += groups.hop.crosses() ? q.pricer->constants().message_s : 0;
   }
   const double pass = q.options.rates == Rates::calibrated && l.pp > 1 ? q.stack.constants.pass_s : 0;
   const double blocking = q.stack.p2p_overlap ? 0 : p.hop;  // a send that holds the compute stream
@@ -97,7 +97,7 @@ class DataParallel {
     for (GroupShape* g : {&dense, &expert}) {
       if (copies == 2) g->ranks *= 2;  // both copies of a stage are reduced together
     }
-    double t = price_.collective(op, bytes * p.dense, dense).seconds + price_.collective(op, bytes * p.expert, expert).seconds;
+    double t = moved(op, bytes * p.dense, dense, p.tensors) + price_.collective(op, bytes * p.expert, expert).seconds;
     if (groups_.dense_replica.ranks > 1)
       t += price_.collective(Collective::all_reduce, bytes * p.dense / groups_.dense_shard.ranks, groups_.dense_replica).seconds;
     return t;
@@ -110,7 +110,7 @@ class DataParallel {
       const double share = 2 * p.dense / groups_.dense_shard.ranks;
       return groups_.dense_shard.ranks * price_.collective(Collective::broadcast, share, groups_.dense_shard).seconds;
     }
-    return price_.collective(Collective::all_gather, 2 * p.dense, groups_.dense_shard).seconds +
+    return moved(Collective::all_gather, 2 * p.dense, groups_.dense_shard, p.tensors) +
            price_.collective(Collective::all_gather, 2 * p.expert, groups_.expert_shard).seconds;
   }
 
@@ -119,11 +119,15 @@ class DataParallel {
     const double dense = zero >= 1 ? p.dense / groups_.dense_shard.ranks : p.dense;
     const double expert = zero >= 1 ? p.expert / std::max(1, groups_.expert_shard.ranks) : p.expert;
     double t = price_.memory(MemoryKernel::optimizer, (dense + expert) * q_.stack.optimizer_bytes_per_parameter).seconds;
-    if (q_.options.rates == Rates::calibrated && q_.options.on(Effect::fixed_cost)) t += p.tensors * q_.stack.constants.tensor_s;
     return t;
   }
 
  private:
+  /// One operation for all of it, or one a tensor.
+  double moved(Collective op, double bytes, const GroupShape& shape, double tensors) const {
+    if (!q_.stack.per_tensor_collectives || tensors <= 1) return price_.collective(op, bytes, shape).seconds;
+    return tensors * price_.collective(op, bytes / tensors, shape).seconds;
+  }
   double gradient_bytes() const {
     if (q_.layout.grad_reduce_fp32) return *q_.layout.grad_reduce_fp32 ? 4 : 2;
     return q_.stack.grad_reduce_bytes;

@@ -1,0 +1,31 @@
+// Training runs (schema shardplan-runs/1): each row is simulated as its stack would run it.
+#include "base/errors.hpp"
+#include "cli/validate.hpp"
+#include "layouts/score_runs.hpp"
+
+namespace shardplan {
+
+bool is_training_runs(const RowFile& file) {
+  if (!file.json || !file.json->is_object()) return false;
+  const auto schema = file.json->find("schema");
+  return schema && schema->is_string() && schema->text().rfind("shardplan-runs/", 0) == 0;
+}
+
+std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptions& options) {
+  PricerShelf shelf;
+  std::vector<MeasuredRun> runs = read_runs(*file.json);
+  if (options.leave_out) {
+    for (MeasuredRun& run : runs)
+      if (run.skipped.empty() && in_fit(run)) run.skipped = "belongs to the half of the questions that constants are fitted on";
+  }
+  return score_runs(runs, shelf, 0);
+}
+
+void fit_step_constants(const RowFile& file, const std::string& out, bool all) {
+  if (!is_training_runs(file)) throw InputError(file.path, "constants are fitted on training runs (schema shardplan-runs/1)");
+  PricerShelf shelf;
+  std::vector<MeasuredRun> runs = read_runs(*file.json);
+  write_text_file(out, fit_constants(runs, shelf, all));
+}
+
+}  // namespace shardplan
