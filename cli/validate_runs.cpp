@@ -13,18 +13,20 @@ bool is_training_runs(const RowFile& file) {
 
 std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptions& options) {
   PricerShelf shelf;
-  std::vector<MeasuredRun> runs = read_runs(*file.json);
+  std::vector<RunQuestion> runs = run_questions(read_runs(file.path));
   if (options.leave_out) {
-    for (MeasuredRun& run : runs)
-      if (run.skipped.empty() && in_fit(run)) run.skipped = "belongs to the half of the questions that constants are fitted on";
+    for (RunQuestion& q : runs)
+      if (!q.run.skipped && in_fit(q.run))
+        q.run.skipped = "belongs to the half of the questions that constants are fitted on";
   }
   return score_runs(runs, shelf, 0);
 }
 
 void fit_step_constants(const RowFile& file, const std::string& out, bool all) {
-  if (!is_training_runs(file)) throw InputError(file.path, "constants are fitted on training runs (schema shardplan-runs/1)");
+  if (!is_training_runs(file))
+    throw InputError(file.path, "constants are fitted on training runs (schema shardplan-runs/1)");
   PricerShelf shelf;
-  std::vector<MeasuredRun> runs = read_runs(*file.json);
+  std::vector<RunQuestion> runs = run_questions(read_runs(file.path));
   write_text_file(out, fit_constants(runs, shelf, all));
 }
 

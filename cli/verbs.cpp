@@ -21,12 +21,16 @@ void add_measure(CLI::App& app);
 void add_experts(CLI::App& app);
 void add_memory(CLI::App& app);
 void add_model(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_router(CLI::App& app);
+void add_simulate(CLI::App& app);
 void add_validate(CLI::App& app);
 
 namespace {
 
 constexpr std::array kVerbs = {
+    Verb{"plan", add_plan},
+    Verb{"simulate", add_simulate},
     Verb{"model", add_model},
     Verb{"memory", add_memory},
     Verb{"bubble", add_bubble},

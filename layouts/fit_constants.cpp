@@ -1,8 +1,8 @@
 // Fits the step's constants on measured runs by coordinate search.
 //
-// Objective, for every scope (a stack or a GPU): mean over its fit rows of |ln(predicted / measured)|, each row weighing
-// 1 / sqrt(rows of its family), plus kPrior |ln(value / start)| per constant: with few rows a constant stays where physics put
-// it. Scopes alternate until a round gains less than kSmallestGain. Deterministic: no random starts.
+// Objective, for every scope (a stack or a GPU): mean over its fit rows of |ln(predicted / measured)|, each row
+// weighing 1 / sqrt(rows of its family), plus kPrior |ln(value / start)| per constant: with few rows a constant stays
+// where physics put it. Scopes alternate until a round gains less than kSmallestGain. Deterministic: no random starts.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,8 +19,8 @@ constexpr double kPrior = 0.004;
 constexpr double kSmallestGain = 2e-4;
 constexpr int kRounds = 12;
 constexpr std::array<double, 4> kSteps = {1.6, 1.2, 1.06, 1.02};
-constexpr double kPriorRows = 4;      // weight of the prior spread below, in rows
-constexpr double kPriorSpread = 0.08; // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
+constexpr double kPriorRows = 4;       // weight of the prior spread below, in rows
+constexpr double kPriorSpread = 0.08;  // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
 
 struct Knob {
   std::string scope, name, unit;
@@ -32,10 +32,10 @@ struct Knob {
 
 class Fit {
  public:
-  Fit(std::vector<MeasuredRun>& runs, PricerShelf& shelf, bool all) : runs_(runs), shelf_(shelf) {
+  Fit(std::vector<RunQuestion>& runs, PricerShelf& shelf, bool all) : runs_(runs), shelf_(shelf) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      const MeasuredRun& run = runs[i];
-      if (!run.skipped.empty() || !run.score || !run.step_time_s) continue;
+      const MeasuredRun& run = runs[i].run;
+      if (run.skipped || !run.score || !run.step_time_s) continue;
       if (all || in_fit(run)) fit_rows_.push_back(i);
       ++in_family_[run.family];
     }
@@ -59,19 +59,22 @@ class Fit {
 
  private:
   static std::string scope_of(const MachineConstantRow& row, const Cluster& c) {
-    return row.scope == MachineScope::gpu ? c.gpu.name : (row.scope == MachineScope::family ? family_key(c.gpu) : fabric_key(c));
+    return row.scope == MachineScope::gpu ? c.gpu.name
+                                          : (row.scope == MachineScope::family ? family_key(c.gpu) : fabric_key(c));
   }
   /// Whether a machine's constant has a say in a run at all.
-  static bool touches(const MachineConstantRow& row, const MeasuredRun& run) {
+  static bool touches(const MachineConstantRow& row, const RunQuestion& q) {
+    const MeasuredRun& run = q.run;
     const DataType t = run.workload.precision;
     if (row.name == "bf16") return true;
     if (row.name == "fp8") return bytes_of(t) == 1 && t != DataType::fp8_row;
     if (row.name == "fp8_row") return t == DataType::fp8_row;
     if (row.name == "fp4") return t == DataType::nvfp4;
-    if (row.scope == MachineScope::fabric) return run.layout.gpus() > run.cluster.node.nvlink_domain && (row.name != "message_s" || run.layout.pp > 1);
+    if (row.scope == MachineScope::fabric)
+      return run.layout.gpus() > run.cluster.node.nvlink_domain && (row.name != "message_s" || run.layout.pp > 1);
     MachineConstants probe;
     row.member(probe) = -1;
-    return probe.attention[static_cast<std::size_t>(run.stack.attention)] < 0;
+    return probe.attention[static_cast<std::size_t>(q.stack.attention)] < 0;
   }
 
   void collect_knobs() {
@@ -80,9 +83,9 @@ class Fit {
     for (const MachineConstantRow& row : machine_constant_rows()) {
       std::map<std::string, std::vector<std::size_t>> by_scope;
       for (const std::size_t i : fit_rows_)
-        if (touches(row, runs_[i])) by_scope[scope_of(row, runs_[i].cluster)].push_back(i);
+        if (touches(row, runs_[i])) by_scope[scope_of(row, runs_[i].run.cluster)].push_back(i);
       for (const auto& [scope, rows] : by_scope) {
-        MachineConstants at = shelf_.of(runs_[rows.front()].cluster).constants();
+        MachineConstants at = shelf_.of(runs_[rows.front()].run.cluster).constants();
         const double start = row.member(at) > 0 ? row.member(at) : 1e-3;
         Knob k{scope, row.name, row.unit, start, start, row.least, row.most, rows};
         k.machine = &row;
@@ -91,7 +94,14 @@ class Fit {
     }
     for (const auto& [name, rows] : by_stack) {
       for (const StackConstantRow& row : stack_constant_rows()) {
-        Knob k{name, row.name, row.unit, runs_[rows.front()].stack.constants.*row.member, StackConstants{}.*row.member, row.least, row.most, rows};
+        Knob k{name,
+               row.name,
+               row.unit,
+               runs_[rows.front()].stack.constants.*row.member,
+               StackConstants{}.*row.member,
+               row.least,
+               row.most,
+               rows};
         k.stack = &row;
         knobs_.push_back(std::move(k));
       }
@@ -104,12 +114,12 @@ class Fit {
   }
   void apply(const Knob& k) {
     for (const std::size_t i : k.rows) {
-      MeasuredRun& run = runs_[i];
+      RunQuestion& q = runs_[i];
       if (k.stack != nullptr) {
-        run.stack.constants.*k.stack->member = k.value;
+        q.stack.constants.*k.stack->member = k.value;
         continue;
       }
-      Pricer& p = shelf_.of(run.cluster);
+      Pricer& p = shelf_.of(q.run.cluster);
       MachineConstants c = p.constants();
       k.machine->member(c) = k.value;
       p.set_constants(c);
@@ -119,7 +129,8 @@ class Fit {
   void evaluate(const std::vector<std::size_t>& rows, std::vector<double>& errors) {
     for (const std::size_t i : rows) {
       try {
-        errors[i] = std::log(simulate_step(question_of(runs_[i], shelf_.of(runs_[i].cluster), 0)).step_time_s / *runs_[i].step_time_s);
+        errors[i] = std::log(simulate_step(question_of(runs_[i], shelf_.of(runs_[i].run.cluster), 0)).step_time_s /
+                             *runs_[i].run.step_time_s);
       } catch (const InputError&) {
         errors[i] = 0;  // not modelled: validate says so; no constant depends on it
       }
@@ -128,7 +139,8 @@ class Fit {
 
   double total(const std::vector<std::size_t>& rows, const std::vector<double>& errors) const {
     double sum = 0;
-    for (const std::size_t i : rows) sum += std::min(0.5, std::abs(errors[i])) / std::sqrt(static_cast<double>(in_family_.at(runs_[i].family)));
+    for (const std::size_t i : rows)
+      sum += std::min(0.5, std::abs(errors[i])) / std::sqrt(static_cast<double>(in_family_.at(runs_[i].run.family)));
     return sum;
   }
   static double prior_of(const Knob& k) { return kPrior * std::abs(std::log(k.value / k.start)); }
@@ -189,7 +201,7 @@ class Fit {
     return out.dump(1) + "\n";
   }
 
-  std::vector<MeasuredRun>& runs_;
+  std::vector<RunQuestion>& runs_;
   PricerShelf& shelf_;
   std::vector<std::size_t> fit_rows_;
   std::map<std::string, int> in_family_;
@@ -199,6 +211,8 @@ class Fit {
 
 }  // namespace
 
-std::string fit_constants(std::vector<MeasuredRun>& runs, PricerShelf& shelf, bool all) { return Fit(runs, shelf, all).run(); }
+std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf& shelf, bool all) {
+  return Fit(runs, shelf, all).run();
+}
 
 }  // namespace shardplan

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/errors.hpp"
+#include "layouts/precision.hpp"
 #include "models/shape.hpp"
 
 namespace shardplan {
@@ -73,26 +74,13 @@ Cluster read_cluster(const Field& f) {
   c.node.gpus = degree(f, "gpus_per_node", c.node.gpus);
   c.node.nvlink_domain = degree(f, "nvlink_domain", c.node.nvlink_domain);
   c.network.kind = text_or(f, "network", c.network.kind);
+  // A hop of EFA takes 25 us, five times InfiniBand's (implied by all-reduce latencies of p5 nodes).
+  if (c.network.kind == "efa") c.network.hop_seconds = Sourced{25e-6, "nccl-tests logs of p5 nodes, tree latency", false};
   if (const auto rate = f.find("network_gbit_per_gpu")) {
     c.node.nics = Sourced{static_cast<double>(c.node.gpus), source, false};
     c.node.nic_bytes_per_second = Sourced{rate->positive() * 1e9 / 8, source, false};
   }
   return c;
-}
-
-DataType read_precision(const std::string& text) {
-  static const std::array<std::pair<std::string_view, DataType>, 9> names{{{"bf16", DataType::bf16},
-                                                                           {"fp16", DataType::fp16},
-                                                                           {"fp8", DataType::fp8},
-                                                                           {"fp8-delayed", DataType::fp8},
-                                                                           {"fp8-tensor", DataType::fp8},
-                                                                           {"fp8-row", DataType::fp8_row},
-                                                                           {"fp8-block", DataType::fp8_block},
-                                                                           {"mxfp8", DataType::mxfp8},
-                                                                           {"nvfp4", DataType::nvfp4}}};
-  for (const auto& [name, type] : names)
-    if (name == text) return type;
-  throw InputError("layout/precision", "unknown precision \"" + text + "\"");
 }
 
 void read_recompute(const Field& f, MeasuredRun& run) {
@@ -210,7 +198,7 @@ void read_rest(const Field& row, MeasuredRun& run) {
   run.precision = text_or(layout, "precision", "bf16");
   run.workload.seq_len = needed(row.at("model"), "seq");
   run.workload.global_batch = needed(layout, "global_batch");
-  run.workload.precision = read_precision(run.precision);
+  run.workload.precision = parse_precision(run.precision, "layout/precision");
   run.model = read_model(row.at("model"));
   run.cluster = read_cluster(row.at("hardware"));
   read_degrees(layout, run);

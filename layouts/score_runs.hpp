@@ -7,6 +7,7 @@
 
 #include "base/accuracy.hpp"
 #include "layouts/measured_run.hpp"
+#include "layouts/memory.hpp"
 #include "layouts/step/question.hpp"
 #include "layouts/step/step.hpp"
 
@@ -21,17 +22,25 @@ class PricerShelf {
   std::map<std::string, std::unique_ptr<Pricer>> shelf_;
 };
 
+/// A measured run with its stack: what simulate_step and memory_of are asked.
+struct RunQuestion {
+  MeasuredRun run;
+  Stack stack;
+};
+/// Runs with a known stack; where there is none, or a mechanism is not modelled, run.skipped says so.
+std::vector<RunQuestion> run_questions(std::vector<MeasuredRun>);
+
+StepQuestion question_of(const RunQuestion&, const Pricer&, std::uint32_t without);
+MemoryOptions memory_options_of(const RunQuestion&);
+
 /// Half of the questions belong to the fit: FNV-1a of the question's text, even. Layouts that compete stay together.
 bool in_fit(const MeasuredRun&);
 
 /// Every run once: predicted, or skipped with a reason.
-std::vector<ScoredRow> score_runs(const std::vector<MeasuredRun>&, PricerShelf&, std::uint32_t without);
+std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>&, PricerShelf&, std::uint32_t without);
 
-/// The run as a question to simulate_step.
-StepQuestion question_of(const MeasuredRun&, const Pricer&, std::uint32_t without);
-
-/// Fits the constants on the runs for which in_fit holds (all = on all of them), by coordinate search on the mean absolute
-/// logarithmic error, every scope weighing its own rows. Returns the document step_constants.json.
-std::string fit_constants(std::vector<MeasuredRun>& runs, PricerShelf&, bool all);
+/// Fits the constants on the runs for which in_fit holds (all = on all of them), by coordinate search on the mean
+/// absolute logarithmic error, every scope weighing its own rows. Returns the document step_constants.json.
+std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf&, bool all);
 
 }  // namespace shardplan

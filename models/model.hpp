@@ -44,8 +44,6 @@ struct Attention {
   std::int64_t qk_rope = 0;
   std::int64_t v_head = 0;
 
-  bool operator==(const Attention&) const = default;
-
   std::int64_t query_width() const { return heads * head_dim; }  // elements per token of Q
   std::int64_t key_width() const {                               // of K, as attention reads it
     return kind == AttentionKind::multi_latent ? heads * head_dim : kv_heads * head_dim;
@@ -61,8 +59,6 @@ struct Mlp {
   std::int64_t width = 0;
   bool gated = true;
   bool bias = false;
-
-  bool operator==(const Mlp&) const = default;
 };
 
 /// Mixture-of-experts feed-forward network.
@@ -81,8 +77,6 @@ struct Moe {
   double routed_scaling = 1.0;
   std::int64_t groups = 1;  // group-limited selection
   std::int64_t groups_per_token = 1;
-
-  bool operator==(const Moe&) const = default;
 };
 
 /// One transformer layer: attention and either a dense MLP or an MoE.
@@ -91,8 +85,6 @@ struct Layer {
   Mlp mlp;  // used where moe is absent
   std::optional<Moe> moe;
   int norms = 2;  // RMS or layer norms of width hidden
-
-  bool operator==(const Layer&) const = default;
 };
 
 struct Model {

@@ -42,8 +42,8 @@ struct Cost {
     for (const double s : parts) sum += s;
     return sum;
   }
-  /// Device and host run beside each other; whichever is slower holds a segment, and near a tie they mix: a power mean of
-  /// exponent 4 fitted launch-bound runs slightly better than the maximum.
+  /// Device and host run beside each other; whichever is slower holds a segment, and near a tie they mix: a power mean
+  /// of exponent 4 fitted launch-bound runs slightly better than the maximum.
   double seconds() const {
     const double d = device();
     if (host <= 0 || d <= 0) return d + (d <= 0 ? host : 0);

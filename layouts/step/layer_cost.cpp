@@ -10,7 +10,18 @@ namespace shardplan {
 namespace {
 
 /// Parts of a layer that selective recompute can name.
-enum class Module : unsigned char { core_attn, layernorm, mla_up_proj, moe_act, experts, moe_other, mlp, shared_experts, linear, other };
+enum class Module : unsigned char {
+  core_attn,
+  layernorm,
+  mla_up_proj,
+  moe_act,
+  experts,
+  moe_other,
+  mlp,
+  shared_experts,
+  linear,
+  other
+};
 constexpr std::size_t kModules = 10;
 
 }  // namespace
@@ -21,9 +32,10 @@ class LayerBuilder {
   explicit LayerBuilder(const LayerPricer& pricer)
       : p_(pricer), q_(pricer.question_), layout_(q_.layout), stack_(q_.stack), price_(q_) {}
 
-  /// A linear layer: tokens m, output n, input k. `tp_backward` = seconds of a reduction that may hide under its weight gradient.
-  void linear(Module module, Part part, double m, std::int64_t n, std::int64_t k, DataType type, double hidden_reduction = 0,
-              double hidden_gather = 0, bool casts = true) {
+  /// A linear layer: tokens m, output n, input k. `tp_backward` = seconds of a reduction that may hide under its weight
+  /// gradient.
+  void linear(Module module, Part part, double m, std::int64_t n, std::int64_t k, DataType type,
+              double hidden_reduction = 0, double hidden_gather = 0, bool casts = true) {
     if (n <= 0 || k <= 0) return;
     const auto rows = std::max<std::int64_t>(1, std::llround(m));
     const Price forward = price_.gemm(rows, n, k, type, GemmPass::forward);
@@ -33,19 +45,23 @@ class LayerBuilder {
     cost_.input_grad.add(part, dgrad);
     cost_.weight_grad.add(part, wgrad);
     launch_backward(2);
-    // The re-gather of the sharded input hides under the input gradient, the reduction of that gradient under the weight gradient.
+    // The re-gather of the sharded input hides under the input gradient, the reduction of that gradient under the
+    // weight gradient.
     exposed_backward(hidden_gather, dgrad.seconds);
     exposed_backward(hidden_reduction, wgrad.seconds);
     if (casts && price_.narrow(type)) cast(m, n, k, type);
   }
 
-  /// Casts of an FP8 or FP4 product: input in the forward pass, gradient in the backward pass, each read once in BF16 and written
-  /// once by rows and once by columns (Transformer Engine's cast-transpose); per-row scales read the tensor twice more for their
-  /// maxima, once a direction. The weights' own cast is once a step and lies in the optimizer's traffic.
+  /// Casts of an FP8 or FP4 product: input in the forward pass, gradient in the backward pass, each read once in BF16
+  /// and written once by rows and once by columns (Transformer Engine's cast-transpose); per-row scales read the tensor
+  /// twice more for their maxima, once a direction. The weights' own cast is once a step and lies in the optimizer's
+  /// traffic.
   void cast(double m, std::int64_t n, std::int64_t k, DataType type) {
     if (!q_.options.on(Effect::elementwise)) return;
-    const double out = 2 * bytes_of(type), in = 2.0 * (type == DataType::fp8_row ? 3 : 1) * (elementwise_mode() == Elementwise::eager ? 2 : 1);
-    add_forward(Module::other, Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(k) * (in + out)));
+    const double out = 2 * bytes_of(type),
+                 in = 2.0 * (type == DataType::fp8_row ? 3 : 1) * (elementwise_mode() == Elementwise::eager ? 2 : 1);
+    add_forward(Module::other, Part::elementwise,
+                price_.memory(MemoryKernel::cast, m * static_cast<double>(k) * (in + out)));
     backward(Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(n) * (in + out)), 1);
   }
 
@@ -79,7 +95,8 @@ class LayerBuilder {
   void exposed_backward(double seconds, double gemm_seconds) {
     if (seconds <= 0) return;
     cost_.input_grad.host += price_.collective_launch();
-    const double left = std::max(0.0, seconds - gemm_seconds) + price_.contention(Part::tp) * std::min(seconds, gemm_seconds);
+    const double left =
+        std::max(0.0, seconds - gemm_seconds) + price_.contention(Part::tp) * std::min(seconds, gemm_seconds);
     cost_.input_grad.add(Part::tp, Price{left, left, left, Basis::interpolated});
   }
 
@@ -94,7 +111,8 @@ class LayerBuilder {
       Cost again;
       for (const Cost& module : by_module_) again += module;
       again.parts[static_cast<std::size_t>(Part::gemm)] *= 0.5;
-      for (const Part kept : {Part::attention, Part::tp, Part::cp, Part::ep}) again.parts[static_cast<std::size_t>(kept)] = 0;
+      for (const Part kept : {Part::attention, Part::tp, Part::cp, Part::ep})
+        again.parts[static_cast<std::size_t>(kept)] = 0;
       const double share = again.device() / std::max(1e-30, cost_.forward.device());
       again.low = cost_.forward.low * share;
       again.high = cost_.forward.high * share;
@@ -124,14 +142,23 @@ class LayerBuilder {
     if (layout_.recompute == Recompute::none) return false;
     const RecomputeModules& m = layout_.modules;
     switch (module) {
-      case Module::core_attn: return m.core_attn;
-      case Module::layernorm: return m.layernorm;
-      case Module::mla_up_proj: return m.mla_up_proj;
-      case Module::moe_act: return m.moe_act || m.moe;
-      case Module::experts: case Module::moe_other: return m.moe;
-      case Module::mlp: return m.mlp;
-      case Module::shared_experts: return m.shared_experts || m.moe;
-      default: return false;
+      case Module::core_attn:
+        return m.core_attn;
+      case Module::layernorm:
+        return m.layernorm;
+      case Module::mla_up_proj:
+        return m.mla_up_proj;
+      case Module::moe_act:
+        return m.moe_act || m.moe;
+      case Module::experts:
+      case Module::moe_other:
+        return m.moe;
+      case Module::mlp:
+        return m.mlp;
+      case Module::shared_experts:
+        return m.shared_experts || m.moe;
+      default:
+        return false;
     }
   }
 
@@ -140,18 +167,22 @@ class LayerBuilder {
 
 namespace {
 
-/// Bytes an element of memory-bound work, 16-bit tensors, forward and backward. eager: one kernel an operator with FP32 copies
-/// in the norm; fused: hand-written kernels (norm; bias + dropout + add; bias + activation; rotary); compiled: norm fused with
-/// the addition before it. Counted from reads and writes of each kernel; leaves out row statistics and biases.
+/// Bytes an element of memory-bound work, 16-bit tensors, forward and backward. eager: one kernel an operator with FP32
+/// copies in the norm; fused: hand-written kernels (norm; bias + dropout + add; bias + activation; rotary); compiled:
+/// norm fused with the addition before it. Counted from reads and writes of each kernel; leaves out row statistics and
+/// biases.
 struct Traffic {
   double norm, norm_backward, add, add_backward, gated, gated_backward, plain, plain_backward, rotary, rotary_backward;
   int norm_kernels, act_kernels, rotary_kernels;
 };
 constexpr Traffic traffic_of(Elementwise mode) {
   switch (mode) {
-    case Elementwise::eager: return {22, 30, 6, 4, 12, 20, 8, 12, 20, 20, 6, 3, 8};
-    case Elementwise::fused: return {4, 8, 6, 2, 6, 10, 4, 6, 4, 4, 1, 1, 2};
-    case Elementwise::compiled: return {4, 6, 4, 2, 6, 10, 4, 6, 4, 4, 1, 1, 1};
+    case Elementwise::eager:
+      return {22, 30, 6, 4, 12, 20, 8, 12, 20, 20, 6, 3, 8};
+    case Elementwise::fused:
+      return {4, 8, 6, 2, 6, 10, 4, 6, 4, 4, 1, 1, 2};
+    case Elementwise::compiled:
+      return {4, 6, 4, 2, 6, 10, 4, 6, 4, 4, 1, 1, 1};
   }
   return {};
 }
@@ -159,8 +190,8 @@ constexpr Traffic traffic_of(Elementwise mode) {
 Elementwise elementwise_of(const LayerBuilder& b) { return b.elementwise_mode(); }
 
 /// Exposed seconds of a forward tensor-parallel collective next to a GEMM of `gemm` seconds.
-/// none: all of it. async: cut into tp chunks sent while the next chunk is multiplied: the first chunk and what exceeds the GEMM
-/// stay visible. bulk: only collectives of the backward pass hide, as whole operations.
+/// none: all of it. async: cut into tp chunks sent while the next chunk is multiplied: the first chunk and what exceeds
+/// the GEMM stay visible. bulk: only collectives of the backward pass hide, as whole operations.
 double exposed_forward(TpOverlap mode, double seconds, double gemm, int tp) {
   if (mode != TpOverlap::async || seconds <= 0) return seconds;
   const double hidden = seconds * (1 - 1.0 / tp);
@@ -177,7 +208,8 @@ Price scaled(Price p, double factor) {
 /// The tensor-parallel traffic of one column-parallel ... row-parallel block, added around its products.
 struct TpTraffic {
   bool on = false, sequence = false;
-  Price gather, scatter, reduce;  // all-gather and reduce-scatter of the sequence; all-reduce without sequence parallelism
+  Price gather, scatter,
+      reduce;  // all-gather and reduce-scatter of the sequence; all-reduce without sequence parallelism
 };
 
 TpTraffic tp_traffic(const LayerBuilder& b, const Groups& groups) {
@@ -219,7 +251,8 @@ void tp_collectives(LayerBuilder& b, const TpTraffic& t, Module module, double c
   if (t.sequence) {
     b.communicate_forward(module, Part::tp, exposed(t.gather, column));
     b.communicate_forward(module, Part::tp, exposed(t.scatter, row));
-    b.communicate_backward(Part::tp, exposed(t.gather, row));  // of the row-parallel output gradient, before both its products
+    b.communicate_backward(Part::tp,
+                           exposed(t.gather, row));  // of the row-parallel output gradient, before both its products
     if (hidden_reduction(b, t) == 0) {
       b.communicate_backward(Part::tp, t.scatter);
       b.communicate_backward(Part::tp, t.gather);
@@ -237,13 +270,15 @@ void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
   AttentionShape shape;
   shape.batch = layout.mbs;
   shape.heads = std::max<std::int64_t>(1, a.heads / layout.tp);
-  shape.kv_heads = a.kind == AttentionKind::multi_latent ? shape.heads : std::max<std::int64_t>(1, a.kv_heads / layout.tp);
+  shape.kv_heads =
+      a.kind == AttentionKind::multi_latent ? shape.heads : std::max<std::int64_t>(1, a.kv_heads / layout.tp);
   shape.head_dim = a.head_dim;
   shape.v_head_dim = a.kind == AttentionKind::multi_latent ? a.v_head : 0;
   shape.window = a.window;
   shape.type = b.price_.wide_type();
-  shape.library = b.q_.options.on(Effect::unfused_attention) || b.stack_.attention != AttentionLibrary::unfused ? b.stack_.attention
-                                                                                                               : AttentionLibrary::fa2;
+  shape.library = b.q_.options.on(Effect::unfused_attention) || b.stack_.attention != AttentionLibrary::unfused
+                      ? b.stack_.attention
+                      : AttentionLibrary::fa2;
   shape.dropout = b.stack_.attention_dropout;
   const int launches = shape.library == AttentionLibrary::unfused ? 6 : 1;
   const auto both = [&](AttentionShape s, double times) {
@@ -280,11 +315,13 @@ void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
     shape.kv_len = std::max<std::int64_t>(1, seq / 2);
     shape.causal = false;
     both(shape, 1);
-    b.communicate_forward(Module::core_attn, Part::cp, b.price_.collective(Collective::all_gather, kv_bytes * cp, groups.cp));
+    b.communicate_forward(Module::core_attn, Part::cp,
+                          b.price_.collective(Collective::all_gather, kv_bytes * cp, groups.cp));
     b.communicate_backward(Part::cp, b.price_.collective(Collective::reduce_scatter, kv_bytes * cp, groups.cp), 2);
     return;
   }
-  // Ring, zig-zag: the local causal block, then cp - 1 blocks of which half the pairs are visible; K and V travel meanwhile.
+  // Ring, zig-zag: the local causal block, then cp - 1 blocks of which half the pairs are visible; K and V travel
+  // meanwhile.
   shape.q_len = shape.kv_len = local;
   AttentionShape step = shape;
   step.causal = false;
@@ -340,9 +377,11 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
   }
   const double rotated = m * static_cast<double>((a.query_width() + a.key_width()) / tp);
   if (b.q_.model->learned_positions == 0)
-    b.elementwise(Module::other, MemoryKernel::rotary, rotated * traffic.rotary, rotated * traffic.rotary_backward, traffic.rotary_kernels);
+    b.elementwise(Module::other, MemoryKernel::rotary, rotated * traffic.rotary, rotated * traffic.rotary_backward,
+                  traffic.rotary_kernels);
   if (a.qk_norm != QkNorm::none)
-    b.elementwise(Module::layernorm, MemoryKernel::norm, rotated * traffic.norm, rotated * traffic.norm_backward, 2 * traffic.norm_kernels);
+    b.elementwise(Module::layernorm, MemoryKernel::norm, rotated * traffic.norm, rotated * traffic.norm_backward,
+                  2 * traffic.norm_kernels);
   attention_core(b, a, groups);
   const double row = b.price_.gemm(std::llround(m), h, a.output_width() / tp, linear, GemmPass::forward).seconds;
   b.linear(Module::linear, Part::gemm, m, h, a.output_width() / tp, linear);
@@ -357,11 +396,14 @@ void mlp_products(LayerBuilder& b, double m, std::int64_t width, bool gated, Dat
   const std::int64_t h = b.q_.model->hidden;
   const Traffic traffic = traffic_of(elementwise_of(b));
   const std::int64_t columns = gated ? 2 * width : width;
-  const double column = b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), columns, h, linear, GemmPass::forward).seconds;
-  const double row = b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), h, width, linear, GemmPass::forward).seconds;
+  const double column =
+      b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), columns, h, linear, GemmPass::forward).seconds;
+  const double row =
+      b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), h, width, linear, GemmPass::forward).seconds;
   b.linear(module, part, m, columns, h, linear, hidden_reduction(b, t), hidden_gather(b, t));
-  b.elementwise(module, MemoryKernel::activation, m * static_cast<double>(width) * (gated ? traffic.gated : traffic.plain),
-                m * static_cast<double>(width) * (gated ? traffic.gated_backward : traffic.plain_backward), traffic.act_kernels);
+  b.elementwise(
+      module, MemoryKernel::activation, m * static_cast<double>(width) * (gated ? traffic.gated : traffic.plain),
+      m * static_cast<double>(width) * (gated ? traffic.gated_backward : traffic.plain_backward), traffic.act_kernels);
   b.linear(module, part, m, h, width, linear);
   tp_collectives(b, t, module, column, row);
 }
@@ -391,8 +433,10 @@ void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int
   for (const std::int64_t n : tokens) rows += static_cast<double>(n);
   const Traffic traffic = traffic_of(elementwise_of(b));
   product(moe.gated ? 2 * width : width, h);
-  b.elementwise(Module::moe_act, MemoryKernel::activation, rows * static_cast<double>(width) * (moe.gated ? traffic.gated : traffic.plain),
-                rows * static_cast<double>(width) * (moe.gated ? traffic.gated_backward : traffic.plain_backward), traffic.act_kernels);
+  b.elementwise(Module::moe_act, MemoryKernel::activation,
+                rows * static_cast<double>(width) * (moe.gated ? traffic.gated : traffic.plain),
+                rows * static_cast<double>(width) * (moe.gated ? traffic.gated_backward : traffic.plain_backward),
+                traffic.act_kernels);
   product(h, width);
   if (b.price_.narrow(linear)) {
     b.cast(rows, moe.gated ? 2 * width : width, h, linear);
@@ -418,7 +462,10 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
   double shared_seconds = 0;
   if (moe.shared_width > 0) {
     const std::int64_t width = std::max<std::int64_t>(1, moe.shared_width / layout.tp);
-    shared_seconds = b.price_.gemm(std::llround(std::max(1.0, b.p_.tokens())), (moe.gated ? 2 : 1) * width, h, linear, GemmPass::forward).seconds;
+    shared_seconds =
+        b.price_
+            .gemm(std::llround(std::max(1.0, b.p_.tokens())), (moe.gated ? 2 : 1) * width, h, linear, GemmPass::forward)
+            .seconds;
     mlp_products(b, b.p_.tokens(), width, moe.gated, linear, Module::shared_experts, Part::gemm, tp_traffic(b, groups));
   }
   if (overlap == EpOverlap::shared) hidden = std::min(shared_seconds, exchange.dispatch.seconds);
@@ -426,13 +473,15 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
   if (layout.etp > 1) {
     const double bytes = 2.0 * local * static_cast<double>(moe.top_k * h) * layout.etp;
     b.communicate_forward(Module::moe_other, Part::tp, b.price_.collective(Collective::all_gather, bytes, groups.etp));
-    b.communicate_forward(Module::moe_other, Part::tp, b.price_.collective(Collective::reduce_scatter, bytes, groups.etp));
+    b.communicate_forward(Module::moe_other, Part::tp,
+                          b.price_.collective(Collective::reduce_scatter, bytes, groups.etp));
     b.communicate_backward(Part::tp, b.price_.collective(Collective::all_gather, bytes, groups.etp));
     b.communicate_backward(Part::tp, b.price_.collective(Collective::reduce_scatter, bytes, groups.etp));
   }
   if (layout.ep > 1 && b.q_.options.on(Effect::moe_communication)) {
     const double out = exchange.dispatch.seconds, back = exchange.combine.seconds;
-    b.communicate_forward(Module::moe_other, Part::ep, scaled(exchange.dispatch, out > 0 ? (out - hidden) / out : 0), 2);
+    b.communicate_forward(Module::moe_other, Part::ep, scaled(exchange.dispatch, out > 0 ? (out - hidden) / out : 0),
+                          2);
     b.communicate_forward(Module::moe_other, Part::ep, exchange.combine);
     // The backward pass sends gradients the same ways: combine's gradient out, dispatch's back, both in 16 bits.
     b.communicate_backward(Part::ep, exchange.combine);
@@ -466,7 +515,8 @@ LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
     mlp_products(b, tokens_, layer.mlp.width / question_.layout.tp, layer.mlp.gated, linear_, Module::mlp, Part::gemm,
                  tp_traffic(b, groups_));
   }
-  b.elementwise(Module::other, MemoryKernel::add, sequence_tokens_ * h * traffic.add, sequence_tokens_ * h * traffic.add_backward);
+  b.elementwise(Module::other, MemoryKernel::add, sequence_tokens_ * h * traffic.add,
+                sequence_tokens_ * h * traffic.add_backward);
   return b.finish(recomputed);
 }
 
@@ -499,12 +549,17 @@ LayerCost LayerPricer::head() const {
   const Model& model = *question_.model;
   const Traffic traffic = traffic_of(elementwise_of(b));
   const double h = static_cast<double>(model.hidden);
-  b.elementwise(Module::other, MemoryKernel::norm, sequence_tokens_ * h * traffic.norm, sequence_tokens_ * h * traffic.norm_backward,
-                traffic.norm_kernels);
+  b.elementwise(Module::other, MemoryKernel::norm, sequence_tokens_ * h * traffic.norm,
+                sequence_tokens_ * h * traffic.norm_backward, traffic.norm_kernels);
   const TpTraffic t = tp_traffic(b, groups_);
-  const std::int64_t columns = (model.vocab + question_.layout.tp - 1) / question_.layout.tp;
+  // Megatron stacks pad the vocabulary to a multiple of 128 x tp (FROM MEMORY); the others train the stated size.
+  const std::int64_t tp = question_.layout.tp;
+  const bool pads = b.stack_.framework == "megatron" || b.stack_.framework == "deepspeed";
+  const std::int64_t unit = pads ? 128 * tp : tp;
+  const std::int64_t columns = (model.vocab + unit - 1) / unit * unit / tp;
   // The output head stays in 16 bits under FP8 recipes.
-  b.linear(Module::other, Part::vocabulary, tokens_, columns, model.hidden, wide_, hidden_reduction(b, t), hidden_gather(b, t), false);
+  b.linear(Module::other, Part::vocabulary, tokens_, columns, model.hidden, wide_, hidden_reduction(b, t),
+           hidden_gather(b, t), false);
   if (t.on) {
     if (t.sequence) b.communicate_forward(Module::other, Part::tp, t.gather);
     if (hidden_reduction(b, t) == 0) b.communicate_backward(Part::tp, t.sequence ? t.scatter : t.reduce);
@@ -515,14 +570,16 @@ LayerCost LayerPricer::head() const {
   const bool fused = question_.layout.fused_loss.value_or(false);
   const double bytes = fused ? 14 : b.stack_.loss_bytes_per_logit;  // forward and backward together, half each
   const double logits = tokens_ * static_cast<double>(columns);
-  b.add_forward(Module::other, Part::vocabulary, b.price_.memory(MemoryKernel::cross_entropy, logits * bytes / 2), 1, fused ? 2 : 8);
+  b.add_forward(Module::other, Part::vocabulary, b.price_.memory(MemoryKernel::cross_entropy, logits * bytes / 2), 1,
+                fused ? 2 : 8);
   b.backward(Part::vocabulary, b.price_.memory(MemoryKernel::cross_entropy, logits * bytes / 2), fused ? 1 : 4);
   return b.finish(false);
 }
 
 LayerCost LayerPricer::mtp_projection() const {
   LayerBuilder b(*this);
-  b.linear(Module::other, Part::gemm, tokens_, question_.model->hidden / question_.layout.tp, 2 * question_.model->hidden, linear_);
+  b.linear(Module::other, Part::gemm, tokens_, question_.model->hidden / question_.layout.tp,
+           2 * question_.model->hidden, linear_);
   return b.finish(false);
 }
 

@@ -8,15 +8,15 @@ namespace shardplan {
 /// Shapes of the groups that a rank communicates in.
 struct Groups {
   GroupShape tp, cp, ep, etp;
-  GroupShape dense_shard;   // ranks over which dense states are sharded (dp x cp, or `shard`)
-  GroupShape dense_replica; // groups of the same shard where `shard` is set: ranks = dp x cp / shard
-  GroupShape expert_shard;  // edp
-  GroupShape hop;           // from a pipeline rank to the next
+  GroupShape dense_shard;    // ranks over which dense states are sharded (dp x cp, or `shard`)
+  GroupShape dense_replica;  // groups of the same shard where `shard` is set: ranks = dp x cp / shard
+  GroupShape expert_shard;   // edp
+  GroupShape hop;            // from a pipeline rank to the next
 };
 Groups groups_of(const Layout&, const Cluster&);
 
-/// What a layer costs. `recompute` runs at the start of the backward pass. pair_hidden_s: seconds of all-to-all inside `forward`
-/// and `input_grad` that an overlapped pair can hide.
+/// What a layer costs. `recompute` runs at the start of the backward pass. pair_hidden_s: seconds of all-to-all inside
+/// `forward` and `input_grad` that an overlapped pair can hide.
 struct LayerCost {
   Cost forward, recompute, input_grad, weight_grad;
   double forward_a2a = 0, backward_a2a = 0;
@@ -35,7 +35,7 @@ class LayerPricer {
   /// The projection that joins a multi-token-prediction layer to its input (2h -> h).
   LayerCost mtp_projection() const;
 
-  double tokens() const { return tokens_; }               // per rank and micro-batch, before tensor parallelism
+  double tokens() const { return tokens_; }                    // per rank and micro-batch, before tensor parallelism
   double sequence_tokens() const { return sequence_tokens_; }  // of regions that sequence parallelism shards
 
  private:

@@ -6,7 +6,12 @@
 namespace shardplan {
 
 Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity)
-    : cluster_(cluster), rates_(rates), fidelity_(fidelity), kernels_(cluster.gpu, rates), network_(cluster, rates, fidelity), constants_(machine_constants(cluster, kernels_)) {}
+    : cluster_(cluster),
+      rates_(rates),
+      fidelity_(fidelity),
+      kernels_(cluster.gpu, rates),
+      network_(cluster, rates, fidelity),
+      constants_(machine_constants(cluster, kernels_)) {}
 
 StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
   const DataType linear = q.workload.precision;
@@ -43,7 +48,8 @@ Price times(Price p, double factor) {
 
 }  // namespace
 
-Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType type, GemmPass pass, bool accumulate_fp32) const {
+Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType type, GemmPass pass,
+                       bool accumulate_fp32) const {
   Gemm g;
   g.m = m;
   g.n = n;
@@ -54,7 +60,8 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
   if (!q_.options.on(Effect::alignment)) {
     // Dimensions rounded up to whole tiles of 64: what an aligned shape of the same size would cost, by its FLOPs.
     const auto up = [](std::int64_t x) { return (x + 63) / 64 * 64; };
-    const double share = static_cast<double>(n) * static_cast<double>(k) / (static_cast<double>(up(n)) * static_cast<double>(up(k)));
+    const double share =
+        static_cast<double>(n) * static_cast<double>(k) / (static_cast<double>(up(n)) * static_cast<double>(up(k)));
     g.n = up(n);
     g.k = up(k);
     return times(q_.pricer->kernels().gemm(g), share * factor(type));
@@ -62,9 +69,11 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
   return times(q_.pricer->kernels().gemm(g), factor(type));
 }
 
-Price StepPricer::grouped(const GroupedGemm& g) const { return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type)); }
+Price StepPricer::grouped(const GroupedGemm& g) const {
+  return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
+}
 
-Price StepPricer::attention(const AttentionShape& a) const { 
+Price StepPricer::attention(const AttentionShape& a) const {
   const Price price = q_.pricer->kernels().attention(a);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
   return times(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);
@@ -78,7 +87,8 @@ Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
 Price StepPricer::collective(Collective op, double bytes, const GroupShape& shape) const {
   if (shape.ranks <= 1 || bytes <= 0) return {};
   const Price price = q_.pricer->network().collective(op, bytes, shape).price;
-  return q_.options.rates == Rates::calibrated && shape.crosses() ? times(price, q_.pricer->constants().network_factor) : price;
+  return q_.options.rates == Rates::calibrated && shape.crosses() ? times(price, q_.pricer->constants().network_factor)
+                                                                  : price;
 }
 
 double StepPricer::contention(Part part) const {
@@ -92,10 +102,12 @@ double StepPricer::contention(Part part) const {
   return std::min(0.5, q_.pricer->network().sms_held(Collective::all_gather, shape) / sms);
 }
 
-ExchangePrice StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden, const Groups& groups) const {
+ExchangePrice StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden,
+                                          const Groups& groups) const {
   ExchangePrice out;
   if (groups.ep.ranks <= 1) return out;
-  // Plain all-to-all: every (token, expert) pair is sent, 16 bits both ways; the hottest rank receives max_over_mean of it.
+  // Plain all-to-all: every (token, expert) pair is sent, 16 bits both ways; the hottest rank receives max_over_mean of
+  // it.
   const double bytes = 2.0 * tokens * static_cast<double>(moe.top_k) * static_cast<double>(hidden);
   out.dispatch = times(collective(Collective::all_to_all, bytes, groups.ep), q_.options.routing.max_over_mean);
   out.combine = out.dispatch;

@@ -1,5 +1,6 @@
 #pragma once
-// The prices of a step: kernel and collective prices with the step's own factors (sustained rate, stack, host launches) applied.
+// The prices of a step: kernel and collective prices with the step's own factors (sustained rate, stack, host launches)
+// applied.
 #include <cstdint>
 
 #include "layouts/step/cost.hpp"
@@ -27,7 +28,8 @@ class StepPricer {
   DataType wide_type() const { return wide_; }
   /// FP8 or FP4: products whose operands are cast.
   static bool narrow(DataType);
-  /// Host seconds of one kernel launch, of one collective beyond that; 0 under CUDA graphs, datasheet rates or without the effect.
+  /// Host seconds of one kernel launch, of one collective beyond that; 0 under CUDA graphs, datasheet rates or without
+  /// the effect.
   double launch() const { return launch_; }
   double collective_launch() const { return collective_launch_; }
   /// Share of a compute kernel's speed that communication beside it takes.

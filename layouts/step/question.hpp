@@ -16,14 +16,31 @@
 
 namespace shardplan {
 
-/// Effects that decide a step, in the order of their usual size. Each can be switched off by name to see what it is worth.
+/// Effects that decide a step, in the order of their usual size. Each can be switched off by name to see what it is
+/// worth.
 enum class Effect : unsigned char {
-  recompute, launch_floor, sustained_rate, tp_communication, bubble, unfused_attention, dp_communication, vocabulary,
-  elementwise, alignment, moe_communication, p2p, fsdp_contention, fixed_cost, release, jitter
+  recompute,
+  launch_floor,
+  sustained_rate,
+  tp_communication,
+  bubble,
+  unfused_attention,
+  dp_communication,
+  vocabulary,
+  elementwise,
+  alignment,
+  moe_communication,
+  p2p,
+  fsdp_contention,
+  fixed_cost,
+  release,
+  jitter
 };
 inline constexpr std::array<std::string_view, 16> kEffectNames = {
-    "recompute", "launch-floor", "sustained-rate", "tp-communication", "bubble", "unfused-attention", "dp-communication",
-    "vocabulary", "elementwise", "alignment", "moe-communication", "p2p", "fsdp-contention", "fixed-cost", "release", "jitter"};
+    "recompute",       "launch-floor",      "sustained-rate",    "tp-communication",
+    "bubble",          "unfused-attention", "dp-communication",  "vocabulary",
+    "elementwise",     "alignment",         "moe-communication", "p2p",
+    "fsdp-contention", "fixed-cost",        "release",           "jitter"};
 
 /// How tokens reach experts: hottest rank over mean (1 = balanced) and distinct nodes a token is sent to.
 struct RoutingQuestion {

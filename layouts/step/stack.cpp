@@ -35,10 +35,31 @@ Field embedded(const char* name) {
 }
 
 void read_into(Stack& s, const Field& f) {
-  f.allow_only({"name", "source", "base", "framework", "elementwise", "attention", "attention_dropout", "loss_bytes_per_logit",
-                "fp32_accumulate", "grad_reduce_bytes", "overlap_grad_reduce", "overlap_param_gather", "bucket_bytes",
-                "async_tp_backward", "tp_overlap", "p2p_slices", "p2p_overlap", "fsdp_prefetch", "cuda_graphs",
-                "optimizer_bytes_per_parameter", "sequence_parallel", "broadcast_zero1", "per_tensor_collectives", "schedules", "zero_stages"});
+  f.allow_only({"name",
+                "source",
+                "base",
+                "framework",
+                "elementwise",
+                "attention",
+                "attention_dropout",
+                "loss_bytes_per_logit",
+                "fp32_accumulate",
+                "grad_reduce_bytes",
+                "overlap_grad_reduce",
+                "overlap_param_gather",
+                "bucket_bytes",
+                "async_tp_backward",
+                "tp_overlap",
+                "p2p_slices",
+                "p2p_overlap",
+                "fsdp_prefetch",
+                "cuda_graphs",
+                "optimizer_bytes_per_parameter",
+                "sequence_parallel",
+                "broadcast_zero1",
+                "per_tensor_collectives",
+                "schedules",
+                "zero_stages"});
   s.name = f.at("name").text();
   s.source = f.at("source").text();
   const auto flag = [&](const char* key, bool& out) {
@@ -49,15 +70,17 @@ void read_into(Stack& s, const Field& f) {
   };
   if (const auto v = f.find("framework")) s.framework = v->text();
   if (const auto v = f.find("elementwise"))
-    s.elementwise = word(*v, std::array<std::pair<const char*, Elementwise>, 3>{
-                                 {{"eager", Elementwise::eager}, {"fused", Elementwise::fused}, {"compiled", Elementwise::compiled}}});
+    s.elementwise = word(
+        *v, std::array<std::pair<const char*, Elementwise>, 3>{
+                {{"eager", Elementwise::eager}, {"fused", Elementwise::fused}, {"compiled", Elementwise::compiled}}});
   if (const auto v = f.find("attention"))
-    s.attention = word(*v, std::array<std::pair<const char*, AttentionLibrary>, 6>{{{"fa2", AttentionLibrary::fa2},
-                                                                                   {"fa3", AttentionLibrary::fa3},
-                                                                                   {"cudnn", AttentionLibrary::cudnn},
-                                                                                   {"trtllm", AttentionLibrary::trtllm},
-                                                                                   {"triton", AttentionLibrary::triton},
-                                                                                   {"unfused", AttentionLibrary::unfused}}});
+    s.attention =
+        word(*v, std::array<std::pair<const char*, AttentionLibrary>, 6>{{{"fa2", AttentionLibrary::fa2},
+                                                                          {"fa3", AttentionLibrary::fa3},
+                                                                          {"cudnn", AttentionLibrary::cudnn},
+                                                                          {"trtllm", AttentionLibrary::trtllm},
+                                                                          {"triton", AttentionLibrary::triton},
+                                                                          {"unfused", AttentionLibrary::unfused}}});
   if (const auto v = f.find("tp_overlap"))
     s.tp_overlap = word(*v, std::array<std::pair<const char*, TpOverlap>, 3>{
                                 {{"none", TpOverlap::none}, {"bulk", TpOverlap::bulk}, {"async", TpOverlap::async}}});
@@ -148,11 +171,14 @@ std::string fabric_key(const Cluster& c) {
   return c.network.kind + "-" + std::to_string(std::llround(c.network_bytes_per_second_per_gpu() * 8e-9));
 }
 
-std::string family_key(const Gpu& gpu) { return !gpu.calibration.empty() ? gpu.calibration : (!gpu.sibling.empty() ? gpu.sibling : gpu.name); }
+std::string family_key(const Gpu& gpu) {
+  return !gpu.calibration.empty() ? gpu.calibration : (!gpu.sibling.empty() ? gpu.sibling : gpu.name);
+}
 
 Stack load_stack(const std::string& name, const std::string& where) {
   const auto found = all_stacks().find(name);
-  if (found == all_stacks().end()) throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean(name, stack_names()));
+  if (found == all_stacks().end())
+    throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean(name, stack_names()));
   return found->second;
 }
 
@@ -171,7 +197,9 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
   m.attention.fill(m.bf16);
   const Field machines = embedded(kConstantsFile).at("machines");
   for (const MachineConstantRow& row : machine_constant_rows()) {
-    const std::string scope = row.scope == MachineScope::gpu ? gpu.name : (row.scope == MachineScope::family ? family_key(gpu) : fabric_key(cluster));
+    const std::string scope = row.scope == MachineScope::gpu
+                                  ? gpu.name
+                                  : (row.scope == MachineScope::family ? family_key(gpu) : fabric_key(cluster));
     const auto f = machines.find(scope);
     if (!f) continue;
     if (const auto v = f->find(row.name)) {

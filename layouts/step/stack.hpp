@@ -43,28 +43,29 @@ std::string family_key(const Gpu&);
 struct Stack {
   std::string name;
   std::string source;
-  std::string framework;               // megatron | pytorch | deepspeed | nanotron
+  std::string framework;  // megatron | pytorch | deepspeed | nanotron
   Elementwise elementwise = Elementwise::fused;
   AttentionLibrary attention = AttentionLibrary::unspecified;
-  bool attention_dropout = false;      // unfused attention with dropout on the scores
-  double loss_bytes_per_logit = 14;    // memory traffic of cross-entropy, forward and backward together
-  bool fp32_accumulate = true;         // weight gradients accumulate into FP32 inside the GEMM
-  double grad_reduce_bytes = 4;        // bytes an element of the data-parallel reduction
-  bool overlap_grad_reduce = true;     // buckets under the last micro-batch's backward
-  bool overlap_param_gather = true;    // ZeRO 1-2: gathers under the next step's forward
-  double bucket_bytes = 160e6;         // of a gradient bucket
-  bool async_tp_backward = true;       // reduction of a column-parallel input gradient under its weight-gradient GEMM
+  bool attention_dropout = false;    // unfused attention with dropout on the scores
+  double loss_bytes_per_logit = 14;  // memory traffic of cross-entropy, forward and backward together
+  bool fp32_accumulate = true;       // weight gradients accumulate into FP32 inside the GEMM
+  double grad_reduce_bytes = 4;      // bytes an element of the data-parallel reduction
+  bool overlap_grad_reduce = true;   // buckets under the last micro-batch's backward
+  bool overlap_param_gather = true;  // ZeRO 1-2: gathers under the next step's forward
+  double bucket_bytes = 160e6;       // of a gradient bucket
+  bool async_tp_backward = true;     // reduction of a column-parallel input gradient under its weight-gradient GEMM
   TpOverlap tp_overlap = TpOverlap::none;
-  bool p2p_slices = false;             // pipeline messages sent as 1/tp slices (scatter-gather) without sequence parallelism
-  bool p2p_overlap = true;             // sends do not hold the compute stream
+  bool p2p_slices = false;  // pipeline messages sent as 1/tp slices (scatter-gather) without sequence parallelism
+  bool p2p_overlap = true;  // sends do not hold the compute stream
   int fsdp_prefetch = 1;
-  bool cuda_graphs = false;            // whole iteration or layers captured: no host launch time
-  double optimizer_bytes_per_parameter = 30;  // HBM traffic: gradient 4, master and moments read and written 24, weight 2
-  bool sequence_parallel = true;       // where a row does not say
-  bool per_tensor_collectives = false; // gradients and parameters move tensor by tensor, not in buckets
-  bool broadcast_zero1 = false;        // ZeRO 1 gathers by one broadcast a rank
-  std::vector<std::string> schedules;  // that `plan` may search
-  std::vector<int> zero_stages;        // that `plan` may search
+  bool cuda_graphs = false;  // whole iteration or layers captured: no host launch time
+  double optimizer_bytes_per_parameter =
+      30;                               // HBM traffic: gradient 4, master and moments read and written 24, weight 2
+  bool sequence_parallel = true;        // where a row does not say
+  bool per_tensor_collectives = false;  // gradients and parameters move tensor by tensor, not in buckets
+  bool broadcast_zero1 = false;         // ZeRO 1 gathers by one broadcast a rank
+  std::vector<std::string> schedules;   // that `plan` may search
+  std::vector<int> zero_stages;         // that `plan` may search
   StackConstants constants;
 };
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "layouts/step/price.hpp"
 #include "layouts/layer_weights.hpp"
 #include "layouts/ranks.hpp"
+#include "layouts/step/price.hpp"
 
 namespace shardplan {
 namespace {
@@ -16,7 +16,7 @@ std::vector<int> layer_classes(const std::vector<Layer>& layers) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     int found = -1;
     for (const int kind : kinds) {
-      if (layers[static_cast<std::size_t>(kind)] == layers[i]) {
+      if (same_layer(layers[static_cast<std::size_t>(kind)], layers[i])) {
         found = kind;
         break;
       }
@@ -35,16 +35,18 @@ struct UnitTimes {
   double gather, scatter;    // its parameter all-gather and gradient reduce-scatter
 };
 
-/// Fully sharded units run on two streams: compute, and one communication stream in issue order. `prefetch` units are gathered
-/// ahead. Returns the exposed seconds of a forward and of a backward pass.
-/// Source: the issue order of PyTorch FSDP (all-gather of the next unit before the reduce-scatter of this one in the backward
-/// pass); leaves out copy-in and copy-out of the flat buffers, which the contention share stands for.
-std::pair<double, double> sharded_exposure(const std::vector<UnitTimes>& units, int prefetch, bool reshard, double contention) {
+/// Fully sharded units run on two streams: compute, and one communication stream in issue order. `prefetch` units are
+/// gathered ahead. Returns the exposed seconds of a forward and of a backward pass. Source: the issue order of PyTorch
+/// FSDP (all-gather of the next unit before the reduce-scatter of this one in the backward pass); leaves out copy-in
+/// and copy-out of the flat buffers, which the contention share stands for.
+std::pair<double, double> sharded_exposure(const std::vector<UnitTimes>& units, int prefetch, bool reshard,
+                                           double contention) {
   const std::size_t n = units.size();
   double compute = 0, comm = 0, busy = 0, moved = 0;
   std::vector<double> ended(n, 0);
   for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t ahead = i >= static_cast<std::size_t>(prefetch) + 1 ? i - static_cast<std::size_t>(prefetch) - 1 : n;
+    const std::size_t ahead =
+        i >= static_cast<std::size_t>(prefetch) + 1 ? i - static_cast<std::size_t>(prefetch) - 1 : n;
     comm = std::max(comm, ahead < n ? ended[ahead] : 0) + units[i].gather;
     compute = std::max(compute, comm) + units[i].forward;
     ended[i] = compute;
@@ -128,9 +130,11 @@ class StagePricer {
       const double gather = price_.collective(Collective::all_gather, bytes, groups_.dense_shard).seconds +
                             price_.collective(Collective::all_gather, expert, groups_.expert_shard).seconds;
       const double reduce = q_.stack.grad_reduce_bytes / 2;
-      const double scatter = price_.collective(Collective::reduce_scatter, reduce * bytes, groups_.dense_shard).seconds +
-                             price_.collective(Collective::reduce_scatter, reduce * expert, groups_.expert_shard).seconds +
-                             price_.collective(Collective::all_reduce, reduce * bytes / groups_.dense_shard.ranks, groups_.dense_replica).seconds;
+      const double scatter =
+          price_.collective(Collective::reduce_scatter, reduce * bytes, groups_.dense_shard).seconds +
+          price_.collective(Collective::reduce_scatter, reduce * expert, groups_.expert_shard).seconds +
+          price_.collective(Collective::all_reduce, reduce * bytes / groups_.dense_shard.ranks, groups_.dense_replica)
+              .seconds;
       Cost backward = cost.recompute;
       backward += cost.input_grad;
       backward += cost.weight_grad;
@@ -153,8 +157,8 @@ class StagePricer {
   void finish(StageCost& out) {
     if (!units_.empty()) {
       const bool reshard = q_.layout.reshard.value_or(q_.layout.zero_stage() == 3);
-      const auto [forward, backward] = sharded_exposure(units_, q_.layout.prefetch.value_or(q_.stack.fsdp_prefetch), reshard,
-                                                        price_.contention(Part::fsdp));
+      const auto [forward, backward] = sharded_exposure(units_, q_.layout.prefetch.value_or(q_.stack.fsdp_prefetch),
+                                                        reshard, price_.contention(Part::fsdp));
       out.forward.add(Part::fsdp, Price{forward, forward, forward, Basis::interpolated});
       out.input_grad.add(Part::fsdp, Price{backward, backward, backward, Basis::interpolated});
       out.forward.host += static_cast<double>(units_.size()) * price_.collective_launch();
@@ -200,11 +204,12 @@ class StagePricer {
 }  // namespace
 
 LocalParameters local_parameters(const Model& model, const Layer& layer, const Layout& layout) {
-  const LayerWeights weights = layer_weights(model, layer);
+  const RankWeights weights = layer_weights(model, layer, layout.tp, layout.ep, layout.etp);
   LocalParameters out;
-  out.dense = weights.dense_on_rank(layout.tp);
-  out.expert = layer.moe ? weights.experts_on_rank(layout.ep, layout.etp) : 0;
-  // Weight tensors of a layer: norms, QKV, output, gate and up, down; biases double them; experts hold theirs one by one.
+  out.dense = weights.dense;
+  out.expert = weights.experts;
+  // Weight tensors of a layer: norms, QKV, output, gate and up, down; biases double them; experts hold theirs one by
+  // one.
   out.tensors = 2 + 2 + (layer.moe ? 1 + 2.0 * static_cast<double>(layer.moe->experts) / layout.ep : 2) +
                 (layer.attention.qkv_bias ? 6 : 0);
   return out;
@@ -212,7 +217,7 @@ LocalParameters local_parameters(const Model& model, const Layer& layer, const L
 
 LocalParameters local_embedding(const Model& model, const Layout& layout) {
   LocalParameters out;
-  out.dense = end_weights(model, static_cast<double>(model.vocab)).embedding / layout.tp;
+  out.dense = end_weights(model, layout.tp, static_cast<double>(model.vocab)).embedding;
   out.tensors = 1;
   return out;
 }
@@ -231,7 +236,8 @@ Groups groups_of(const Layout& layout, const Cluster& cluster) {
   return g;
 }
 
-std::vector<StageCost> price_stages(const StepQuestion& q, const Groups& groups, const std::vector<StageSlice>& slices) {
+std::vector<StageCost> price_stages(const StepQuestion& q, const Groups& groups,
+                                    const std::vector<StageSlice>& slices) {
   StagePricer pricer(q, groups);
   std::vector<StageCost> out;
   out.reserve(slices.size());

@@ -17,7 +17,8 @@ namespace {
 /// sharded or the stack scatters and gathers.
 double message_bytes(const StepQuestion& q) {
   const Layout& l = q.layout;
-  const double full = 2.0 * l.mbs * static_cast<double>(q.workload.seq_len) / l.cp * static_cast<double>(q.model->hidden);
+  const double full =
+      2.0 * l.mbs * static_cast<double>(q.workload.seq_len) / l.cp * static_cast<double>(q.model->hidden);
   return l.sequence_parallel() || q.stack.p2p_slices ? full / l.tp : full;
 }
 
@@ -45,7 +46,8 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   ask.chunks = schedule.fixed_chunks ? schedule.default_chunks : l.vpp;
   ask.group = l.group;
   p.stages = price_stages(q, groups, split_stages(l, *q.model));
-  if (const auto why = schedule.refuse(ask)) throw InputError("--layout", "schedule " + std::string(schedule.name) + ": " + *why);
+  if (const auto why = schedule.refuse(ask))
+    throw InputError("--layout", "schedule " + std::string(schedule.name) + ": " + *why);
   p.order = schedule.order(ask);
   const StepPricer price(q);
   if (l.pp > 1 && q.options.on(Effect::p2p)) {
@@ -69,7 +71,8 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
     p.times.hop_forward[s] = p.times.hop_backward[s] = p.hop;
     // The backward half of a pair belongs to the stage of the other direction on the same rank.
     const std::int32_t partner = copies == 2 ? slots - 1 - p.order.layer_slot[s] : slots - 1 - p.order.layer_slot[s];
-    p.times.overlapped[s] = pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass;
+    p.times.overlapped[s] =
+        pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass;
   }
   return p;
 }
@@ -92,14 +95,16 @@ class DataParallel {
   double reduce(const LocalParameters& p, int copies) const {
     if (sharded_units() || !q_.options.on(Effect::dp_communication)) return 0;
     const double bytes = gradient_bytes();
-    const Collective op = q_.layout.zero_stage() >= 1 && !q_.stack.broadcast_zero1 ? Collective::reduce_scatter : Collective::all_reduce;
+    const Collective op =
+        q_.layout.zero_stage() >= 1 && !q_.stack.broadcast_zero1 ? Collective::reduce_scatter : Collective::all_reduce;
     GroupShape dense = groups_.dense_shard, expert = groups_.expert_shard;
     for (GroupShape* g : {&dense, &expert}) {
       if (copies == 2) g->ranks *= 2;  // both copies of a stage are reduced together
     }
     double t = moved(op, bytes * p.dense, dense, p.tensors) + price_.collective(op, bytes * p.expert, expert).seconds;
     if (groups_.dense_replica.ranks > 1)
-      t += price_.collective(Collective::all_reduce, bytes * p.dense / groups_.dense_shard.ranks, groups_.dense_replica).seconds;
+      t += price_.collective(Collective::all_reduce, bytes * p.dense / groups_.dense_shard.ranks, groups_.dense_replica)
+               .seconds;
     return t;
   }
 
@@ -118,7 +123,8 @@ class DataParallel {
     const int zero = q_.layout.zero_stage();
     const double dense = zero >= 1 ? p.dense / groups_.dense_shard.ranks : p.dense;
     const double expert = zero >= 1 ? p.expert / std::max(1, groups_.expert_shard.ranks) : p.expert;
-    double t = price_.memory(MemoryKernel::optimizer, (dense + expert) * q_.stack.optimizer_bytes_per_parameter).seconds;
+    double t =
+        price_.memory(MemoryKernel::optimizer, (dense + expert) * q_.stack.optimizer_bytes_per_parameter).seconds;
     return t;
   }
 
@@ -138,7 +144,8 @@ class DataParallel {
   StepPricer price_;
 };
 
-Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay& r, const DataParallel& dp, std::size_t rank) {
+Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay& r, const DataParallel& dp,
+                         std::size_t rank) {
   struct Chunk {
     double start, end, seconds, bytes;
   };
@@ -148,11 +155,12 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
   for (std::size_t s = 0; s < p.order.rank_of_stage.size(); ++s) {
     if (p.order.rank_of_stage[s] != static_cast<std::int32_t>(rank)) continue;
     const StageCost& stage = p.stages[static_cast<std::size_t>(p.order.layer_slot[s])];
-    Chunk chunk{0, 0, dp.reduce(stage.parameters, p.order.parameter_copies), 4 * (stage.parameters.dense + stage.parameters.expert)};
+    Chunk chunk{0, 0, dp.reduce(stage.parameters, p.order.parameter_copies),
+                4 * (stage.parameters.dense + stage.parameters.expert)};
     for (std::size_t i = passes.size(); i-- > 0;) {
       const Pass& pass = passes[i];
-      const bool mine = (pass.kind != PassKind::forward && pass.kind != PassKind::input_grad && pass.kind != PassKind::overlapped &&
-                         pass.stage == static_cast<std::int32_t>(s)) ||
+      const bool mine = (pass.kind != PassKind::forward && pass.kind != PassKind::input_grad &&
+                         pass.kind != PassKind::overlapped && pass.stage == static_cast<std::int32_t>(s)) ||
                         (pass.kind == PassKind::overlapped && pass.stage2 == static_cast<std::int32_t>(s));
       if (!mine) continue;
       chunk.start = r.start[rank][i];
@@ -200,7 +208,8 @@ double gather_exposed(const StepQuestion& q, const Pipeline& p, const Replay& r,
       }
       // Within a stage the first layer's bucket must be there; the rest arrives under the layers before it.
       t += gather;
-      const double buckets = std::max(1.0, std::ceil(4 * (stage.parameters.dense + stage.parameters.expert) / q.stack.bucket_bytes));
+      const double buckets =
+          std::max(1.0, std::ceil(4 * (stage.parameters.dense + stage.parameters.expert) / q.stack.bucket_bytes));
       const double slack = (r.end[rank][i] - r.start[rank][i]) * (1 - 1 / buckets);
       late = std::max(late, t - slack - r.start[rank][i]);
     }
@@ -219,7 +228,8 @@ void count_flops(const StepQuestion& q, StepReport& out) {
 
 /// The schedule's refusals and the layout's, as the user's mistakes.
 void check(const StepQuestion& q) {
-  if (const auto why = refuse_layout(q.layout, *q.model, q.workload, q.layout.gpus())) throw InputError("--layout", *why);
+  if (const auto why = refuse_layout(q.layout, *q.model, q.workload, q.layout.gpus()))
+    throw InputError("--layout", *why);
 }
 
 }  // namespace
@@ -232,8 +242,8 @@ double step_lower_bound(const StepQuestion& q) {
   const ScheduleRow& schedule = find_schedule(q.layout.schedule_name());
   const double contention = StepPricer(q).contention(Part::ep);
   const DataParallel dp(q, groups);
-  // A rank is busy with m passes of each of its slices (a bidirectional schedule's two slices share them), and cannot start
-  // before the slices ahead of its first have run forward once, nor be the last before their gradients went home.
+  // A rank is busy with m passes of each of its slices (a bidirectional schedule's two slices share them), and cannot
+  // start before the slices ahead of its first have run forward once, nor be the last before their gradients went home.
   double bound = 0, ahead = 0, optimizer = 0;
   const bool loop = q.layout.placement() == Placement::loop;
   for (int rank = 0; rank < q.layout.pp; ++rank) {
@@ -245,7 +255,8 @@ double step_lower_bound(const StepQuestion& q) {
       const StageCost& partner = stages[stages.size() - 1 - s];
       const double apart = stage.forward_s + std::min(stage.backward_s, stage.input_grad_s + stage.weight_grad_s);
       const double share = q.layout.parameter_copies() == 2 ? 0.5 : 1;
-      busy += share * m * std::min({apart, pair_seconds(stage, partner, contention), pair_seconds(partner, stage, contention)});
+      busy += share * m *
+              std::min({apart, pair_seconds(stage, partner, contention), pair_seconds(partner, stage, contention)});
       held += stage.parameters;
     }
     const StageCost& first = stages[static_cast<std::size_t>(q.layout.slice_of(rank, 0))];
@@ -295,8 +306,10 @@ StepReport simulate_step(const StepQuestion& q) {
       return p.stages[static_cast<std::size_t>(p.order.layer_slot[static_cast<std::size_t>(s)])];
     };
     if (pass.kind == PassKind::forward || pass.kind == PassKind::overlapped) out.busiest += stage(pass.stage).forward;
-    if (pass.kind == PassKind::input_grad || pass.kind == PassKind::backward) out.busiest += stage(pass.stage).input_grad;
-    if (pass.kind == PassKind::weight_grad || pass.kind == PassKind::backward) out.busiest += stage(pass.stage).weight_grad;
+    if (pass.kind == PassKind::input_grad || pass.kind == PassKind::backward)
+      out.busiest += stage(pass.stage).input_grad;
+    if (pass.kind == PassKind::weight_grad || pass.kind == PassKind::backward)
+      out.busiest += stage(pass.stage).weight_grad;
     if (pass.kind == PassKind::overlapped) {
       out.busiest += stage(pass.stage2).input_grad;
       out.busiest += stage(pass.stage2).weight_grad;

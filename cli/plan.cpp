@@ -1,0 +1,237 @@
+// shardplan plan: the best layouts for a model on N GPUs, and why the others lose.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.hpp"
+#include "base/number_text.hpp"
+#include "base/quantity_text.hpp"
+#include "cli/load.hpp"
+#include "cli/output.hpp"
+#include "cli/step_options.hpp"
+#include "cli/step_text.hpp"
+#include "cli/verbs.hpp"
+#include "layouts/search/search.hpp"
+
+namespace shardplan {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  CommonOptions common;
+  StepOptionTexts step;
+  std::string objective = "step-time", top = "10", fix, train_tokens;
+  bool any = false, exhaustive = false;
+};
+
+Objective read_objective(const std::string& text) {
+  if (text == "step-time") return Objective::step_time;
+  if (text == "memory") return Objective::memory;
+  if (text == "cost") return Objective::cost;
+  throw InputError("--objective", "expected step-time, memory or cost, got \"" + text.substr(0, 60) + "\"");
+}
+
+struct Training {
+  double days = 0, usd = 0;
+  bool asked = false, priced = false;
+};
+
+Training training_of(const Options& o, const StepReport& s, const Cluster& cluster, std::int64_t gpus) {
+  Training t;
+  if (o.train_tokens.empty()) return t;
+  t.asked = true;
+  const double steps = parse_decimal_count(o.train_tokens, "--train-tokens") / s.tokens;
+  t.days = steps * s.step_time_s / 86400;
+  t.priced = cluster.gpu.usd_per_hour.value > 0;
+  t.usd = t.days * 24 * cluster.gpu.usd_per_hour.value * static_cast<double>(gpus);
+  return t;
+}
+
+void draw_progress(std::int64_t done, std::int64_t all) {
+  static std::int64_t last = -1;
+  const std::int64_t percent = all > 0 ? 100 * done / all : 100;
+  if (percent == last) return;
+  last = percent;
+  std::fprintf(stderr, "\rsearching %lld %%", static_cast<long long>(percent));
+  std::fflush(stderr);
+}
+
+ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
+  ordered_json out;
+  out["model"] = q.model->name;
+  out["cluster"] = q.pricer->cluster().name;
+  out["gpus"] = q.space.gpus;
+  out["seq_len"] = q.workload.seq_len;
+  out["global_batch"] = q.workload.global_batch;
+  out["precision"] = o.common.precision;
+  out["stack"] = q.stack.name;
+  out["recipe"] = o.common.recipe;
+  out["rates"] = o.common.rates;
+  out["network"] = o.common.network;
+  out["objective"] = o.objective;
+  out["considered"] = a.considered;
+  out["refused"] = a.refused;
+  out["infeasible"] = a.infeasible;
+  out["pruned"] = a.pruned;
+  out["replayed"] = a.replayed;
+  if (a.shortfall) {
+    out["shortfall"] = {{"rank", a.shortfall->rank},
+                        {"term", a.shortfall->term},
+                        {"bytes", a.shortfall->bytes},
+                        {"layout", layout_text(a.shortfall->layout)}};
+  } else {
+    out["shortfall"] = nullptr;
+  }
+  out["plans"] = ordered_json::array();
+  for (const RankedPlan& p : a.plans) {
+    StepQuestion s{q.model, q.pricer, p.layout, q.workload, q.stack, q.options};
+    ordered_json plan;
+    plan["layout"] = layout_text(p.layout);
+    add_step_json(plan, s, p.step, p.memory);
+    add_memory_json(plan, p.memory);
+    const Training t = training_of(o, p.step, q.pricer->cluster(), q.space.gpus);
+    plan["train_days"] = t.asked ? ordered_json(t.days) : ordered_json(nullptr);
+    plan["cost_usd"] = t.asked && t.priced ? ordered_json(t.usd) : ordered_json(nullptr);
+    out["plans"].push_back(std::move(plan));
+  }
+  out["rejected"] = ordered_json::object();
+  for (const auto& [reason, count] : a.rejected) out["rejected"][reason] = count;
+  return out;
+}
+
+/// The item of the winner's step against another plan's that explains most of the difference.
+std::string why_slower(const StepReport& best, const StepReport& other) {
+  struct Item {
+    const char* name;
+    double difference;
+  };
+  const Item items[] = {{"compute", (other.busy_s - other.busiest.part(Part::tp) - other.busiest.part(Part::ep) -
+                                     other.busiest.part(Part::cp) - other.busiest.part(Part::fsdp)) -
+                                        (best.busy_s - best.busiest.part(Part::tp) - best.busiest.part(Part::ep) -
+                                         best.busiest.part(Part::cp) - best.busiest.part(Part::fsdp))},
+                        {"tensor-parallel communication", other.busiest.part(Part::tp) - best.busiest.part(Part::tp)},
+                        {"expert communication", other.busiest.part(Part::ep) - best.busiest.part(Part::ep)},
+                        {"context-parallel communication", other.busiest.part(Part::cp) - best.busiest.part(Part::cp)},
+                        {"weight gathers", other.busiest.part(Part::fsdp) - best.busiest.part(Part::fsdp)},
+                        {"bubble", other.bubble_s - best.bubble_s},
+                        {"gradient reduction", other.reduce_exposed_s + other.gather_exposed_s - best.reduce_exposed_s -
+                                                   best.gather_exposed_s},
+                        {"optimizer", other.optimizer_s - best.optimizer_s}};
+  const Item* worst = std::max_element(std::begin(items), std::end(items),
+                                       [](const Item& a, const Item& b) { return a.difference < b.difference; });
+  if (worst->difference <= 0) return "";
+  return std::string(worst->name) + " +" + text_of_seconds(worst->difference);
+}
+
+void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
+  std::printf("%s on %lld x %s, sequence %lld, global batch %lld (%s tokens), %s\n", q.model->name.c_str(),
+              static_cast<long long>(q.space.gpus), q.pricer->cluster().name.c_str(),
+              static_cast<long long>(q.workload.seq_len), static_cast<long long>(q.workload.global_batch),
+              text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.common.precision.c_str());
+  std::printf("stack %s, recipe %s, rates %s, network %s, objective %s\n\n", q.stack.name.c_str(),
+              o.common.recipe.c_str(), o.common.rates.c_str(), o.common.network.c_str(), o.objective.c_str());
+  if (a.plans.empty()) {
+    std::printf("nothing fits\n");
+    if (a.shortfall)
+      std::printf("smallest shortfall: %s over on pipeline rank %d, whose largest term is %s, with layout %s\n",
+                  text_of_bytes(a.shortfall->bytes).c_str(), a.shortfall->rank, a.shortfall->term.c_str(),
+                  layout_text(a.shortfall->layout).c_str());
+  } else {
+    std::printf("%3s  %-44s %9s %17s %6s %9s %8s  %s\n", "", "layout", "step", "80 % interval", "MFU", "memory",
+                "bubble", "against the best");
+    int rank = 0;
+    for (const RankedPlan& p : a.plans) {
+      const StepQuestion s{q.model, q.pricer, p.layout, q.workload, q.stack, q.options};
+      const std::string interval = text_of_seconds(p.step.low_s) + " - " + text_of_seconds(p.step.high_s);
+      std::string against =
+          rank == 0 ? "" : "+" + text_of_percent(p.step.step_time_s / a.plans.front().step.step_time_s - 1);
+      if (rank > 0) {
+        const std::string why = why_slower(a.plans.front().step, p.step);
+        if (!why.empty()) against += "  (" + why + ")";
+      }
+      std::printf("%3d  %-44s %9s %17s %6s %9s %8s  %s\n", ++rank, layout_text(p.layout).c_str(),
+                  text_of_seconds(p.step.step_time_s).c_str(), interval.c_str(),
+                  text_of_percent(mfu(s, p.step, p.step.model_flops)).c_str(),
+                  text_of_bytes(p.memory.peak_bytes()).c_str(), text_of_percent(p.step.over_total).c_str(),
+                  against.c_str());
+    }
+    const RankedPlan& best = a.plans.front();
+    const StepQuestion s{q.model, q.pricer, best.layout, q.workload, q.stack, q.options};
+    std::printf("\nwhere the best plan's step goes (pipeline rank %d, the busiest)\n%s", best.step.busiest_rank,
+                step_breakdown_text(best.step).c_str());
+    std::printf("%s tokens/s per GPU; %s; memory limit %s\n",
+                text_of_number(tokens_per_second_per_gpu(s, best.step), 4).c_str(),
+                step_rate_text(s, best.step).c_str(), text_of_bytes(best.memory.capacity_bytes).c_str());
+    const Training t = training_of(o, best.step, q.pricer->cluster(), q.space.gpus);
+    if (t.asked) {
+      std::printf("%s tokens take %s days", o.train_tokens.c_str(), text_of_number(t.days, 3).c_str());
+      if (t.priced)
+        std::printf(", $%s at $%s a GPU hour (assumed price)", text_of_count(static_cast<std::int64_t>(t.usd)).c_str(),
+                    text_of_number(q.pricer->cluster().gpu.usd_per_hour.value, 3).c_str());
+      std::printf(" of steps alone: no failures, checkpoints or evaluations\n");
+    }
+  }
+  std::printf(
+      "\nconsidered %lld layouts: %lld illegal, %lld do not fit, %lld cannot beat those above (lower bound), %lld "
+      "replayed\n",
+      static_cast<long long>(a.considered), static_cast<long long>(a.refused), static_cast<long long>(a.infeasible),
+      static_cast<long long>(a.pruned), static_cast<long long>(a.replayed));
+  std::vector<std::pair<std::string, std::int64_t>> reasons(a.rejected.begin(), a.rejected.end());
+  std::stable_sort(reasons.begin(), reasons.end(), [](const auto& x, const auto& y) { return x.second > y.second; });
+  for (std::size_t i = 0; i < reasons.size() && i < 8; ++i)
+    std::printf("  %8lld  %s\n", static_cast<long long>(reasons[i].second), reasons[i].first.c_str());
+}
+
+void run(const Options& o) {
+  const Model model = read_model(o.common);
+  const Cluster cluster = load_cluster(o.common.cluster);
+  PlanQuestion q;
+  q.workload = read_workload(o.common);
+  const Pricer pricer(cluster, read_rates(o.common), read_fidelity(o.common));
+  q.model = &model;
+  q.pricer = &pricer;
+  q.space = parse_fixed(o.fix, read_gpus(o.common), "--fix");
+  q.space.any = o.any;
+  q.stack = load_stack(o.common.stack, "--stack");
+  q.options = read_step_options(o.step, o.common);
+  q.memory = read_memory_options(o.common, q.stack);
+  q.objective = read_objective(o.objective);
+  q.top = static_cast<int>(std::min<std::int64_t>(parse_count(o.top, "--top"), 100000));
+  q.exhaustive = o.exhaustive;
+  if (!o.train_tokens.empty()) parse_decimal_count(o.train_tokens, "--train-tokens");
+  const bool drawn = isatty(2) != 0;
+  if (drawn) q.progress = draw_progress;
+  const PlanAnswer a = search_plans(q);
+  if (drawn) std::fprintf(stderr, "\r                    \r");
+  if (o.common.json()) {
+    print_json(json_of(o, q, a));
+  } else {
+    print_text(o, q, a);
+  }
+  if (a.plans.empty()) throw ExitCode{1};
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("plan", "The best layouts for a model on N GPUs, and why the others lose");
+  add_question_options(*verb, options->common);
+  add_step_options(*verb, options->step);
+  verb->add_flag("--any", options->any, "search everything that is modelled, not only what the stack can run");
+  verb->add_option("--objective", options->objective, "step-time|memory|cost")->default_str(options->objective);
+  verb->add_option("--top", options->top, "plans to print")->default_str(options->top);
+  verb->add_option("--fix", options->fix, "words of a layout that must hold, \"tp8 pp4\"");
+  verb->add_option("--train-tokens", options->train_tokens, "tokens of the whole training (15T): days and cost");
+  verb->add_flag("--exhaustive", options->exhaustive, "replay every layout that fits");
+  verb->footer(
+      "Example:\n  shardplan plan --model llama-3.1-70b --cluster h100-sxm --gpus 512 --seq-len 8k --global-batch 512");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace shardplan

@@ -1,0 +1,28 @@
+#pragma once
+// Options that `simulate`, `plan` and `validate` share: routing, effects, memory recipe.
+#include <string>
+
+#include "cli/load.hpp"
+#include "layouts/memory.hpp"
+#include "layouts/step/question.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace shardplan {
+
+struct StepOptionTexts {
+  std::string routing = "balanced";
+  std::string nodes_per_token;
+  std::string without;
+};
+
+void add_step_options(CLI::App&, StepOptionTexts&);
+StepOptions read_step_options(const StepOptionTexts&, const CommonOptions&);
+Fidelity read_fidelity(const CommonOptions&);
+/// "launch-floor,bubble" -> bit set; unknown names are errors with "did you mean".
+std::uint32_t parse_effects(const std::string& text, const std::string& where);
+MemoryOptions read_memory_options(const CommonOptions&, const Stack&);
+
+}  // namespace shardplan

@@ -1,0 +1,114 @@
+#include "cli/step_text.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/number_text.hpp"
+
+namespace shardplan {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// Seconds of a step by item; they sum to the step time.
+std::vector<std::pair<std::string, double>> breakdown(const StepReport& s) {
+  std::vector<std::pair<std::string, double>> out;
+  for (std::size_t i = 0; i < kParts; ++i)
+    if (static_cast<Part>(i) != Part::launch) out.emplace_back(kPartNames[i], s.busiest.parts[i]);
+  out.emplace_back("launch", s.busy_s - s.busiest.device());
+  out.emplace_back("bubble", s.bubble_s);
+  out.emplace_back("gradient_reduction", s.reduce_exposed_s);
+  out.emplace_back("optimizer", s.optimizer_s);
+  out.emplace_back("parameter_gather", s.gather_exposed_s);
+  out.emplace_back("fixed", s.fixed_s);
+  return out;
+}
+
+}  // namespace
+
+double tokens_per_second_per_gpu(const StepQuestion& q, const StepReport& s) {
+  return s.tokens / s.step_time_s / q.layout.gpus();
+}
+
+double mfu(const StepQuestion& q, const StepReport& s, double flops) {
+  return flops / (s.step_time_s * q.pricer->cluster().gpu.peak(DataType::bf16) * q.layout.gpus());
+}
+
+void add_step_json(ordered_json& out, const StepQuestion& q, const StepReport& s, const MemoryReport& memory) {
+  out["step_time_s"] = s.step_time_s;
+  out["step_time_low_s"] = s.low_s;
+  out["step_time_high_s"] = s.high_s;
+  out["tokens_per_s_per_gpu"] = tokens_per_second_per_gpu(q, s);
+  out["model_flops_per_s_per_gpu"] = s.model_flops / s.step_time_s / q.layout.gpus();
+  out["mfu"] = mfu(q, s, s.model_flops);
+  out["mfu_full_attention"] = mfu(q, s, s.model_flops_full_attention);
+  out["hfu"] = mfu(q, s, s.hardware_flops);
+  out["microbatches"] = s.microbatches;
+  out["fits"] = memory.fits;
+  out["bubble"] = {{"over_ideal", s.over_ideal}, {"over_total", s.over_total}, {"window", s.window}};
+  ordered_json parts = ordered_json::object();
+  for (const auto& [name, seconds] : breakdown(s)) parts[name] = seconds;
+  out["breakdown_s"] = std::move(parts);
+  out["exposed_s"] = {{"tp", s.busiest.part(Part::tp)},
+                      {"cp", s.busiest.part(Part::cp)},
+                      {"ep", s.busiest.part(Part::ep)},
+                      {"dp", s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s},
+                      {"pp", s.bubble_s},
+                      {"optimizer", s.optimizer_s}};
+  ordered_json basis = ordered_json::object();
+  const double device = std::max(1e-30, s.busiest.device());
+  for (std::size_t i = 0; i < kBasisNames.size(); ++i)
+    if (s.busiest.basis[i] != 0) basis[std::string(kBasisNames[i])] = s.busiest.basis[i] / device;
+  out["basis"] = std::move(basis);
+}
+
+void add_memory_json(ordered_json& out, const MemoryReport& memory) {
+  ordered_json ranks = ordered_json::array();
+  for (const RankMemory& rank : memory.ranks) {
+    ordered_json one;
+    one["stage"] = rank.stage;
+    for (std::size_t t = 0; t < kMemoryTerms; ++t) one[std::string(kMemoryTermNames[t])] = rank.terms[t];
+    one["allocated"] = rank.allocated();
+    one["reserved"] = rank.reserved();
+    one["device"] = rank.device();
+    one["peak_microbatches"] = rank.peak_microbatches;
+    ranks.push_back(std::move(one));
+  }
+  out["memory"] = {{"recipe", memory.recipe},
+                   {"ranks", std::move(ranks)},
+                   {"peak_bytes", memory.peak_bytes()},
+                   {"capacity_bytes", memory.capacity_bytes},
+                   {"fits", memory.fits}};
+  if (memory.shortfall)
+    out["memory"]["shortfall"] = {{"rank", memory.shortfall->rank},
+                                  {"term", std::string(term_name(memory.shortfall->term))},
+                                  {"bytes", memory.shortfall->bytes}};
+}
+
+std::string step_breakdown_text(const StepReport& s) {
+  auto items = breakdown(s);
+  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string out;
+  for (const auto& [name, seconds] : items) {
+    if (seconds < 5e-4 * s.step_time_s) continue;
+    std::string line = "  " + name;
+    for (char& c : line)
+      if (c == '_') c = ' ';
+    line.resize(24, ' ');
+    std::string amount = text_of_seconds(seconds);
+    line += std::string(amount.size() < 10 ? 10 - amount.size() : 0, ' ') + amount;
+    const std::string share = text_of_percent(seconds / s.step_time_s);
+    line += std::string(share.size() < 9 ? 9 - share.size() : 0, ' ') + share;
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string step_rate_text(const StepQuestion& q, const StepReport& s) {
+  return text_of_flops_per_second(s.model_flops / s.step_time_s / q.layout.gpus()) + " per GPU, MFU " +
+         text_of_percent(mfu(q, s, s.model_flops));
+}
+
+}  // namespace shardplan

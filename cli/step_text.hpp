@@ -1,0 +1,23 @@
+#pragma once
+// A step's answer as JSON and as text: the same for `simulate` and for every plan of `plan`.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "layouts/memory.hpp"
+#include "layouts/step/step.hpp"
+
+namespace shardplan {
+
+/// Adds the members that cli.md promises for `simulate` to `out`.
+void add_step_json(nlohmann::ordered_json& out, const StepQuestion&, const StepReport&, const MemoryReport&);
+/// Adds "memory": per-rank terms at the peak, peak, capacity.
+void add_memory_json(nlohmann::ordered_json& out, const MemoryReport&);
+/// Where the step's seconds go, one line an item, largest first.
+std::string step_breakdown_text(const StepReport&);
+/// "412 TFLOP/s per GPU, MFU 41.7 %".
+std::string step_rate_text(const StepQuestion&, const StepReport&);
+
+double tokens_per_second_per_gpu(const StepQuestion&, const StepReport&);
+double mfu(const StepQuestion&, const StepReport&, double flops);
+
+}  // namespace shardplan

@@ -1,0 +1,245 @@
+#include "layouts/search/candidates.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "sim/schedules.hpp"
+
+namespace shardplan {
+namespace {
+
+constexpr int kLongestContext = 64;  // context-parallel degree that the search opens at most
+constexpr std::int64_t kShortestSlice =
+    1024;                        // tokens a context rank keeps at least: below, its exchange dwarfs its attention
+constexpr int kMostChunks = 16;  // virtual stages a rank
+
+std::vector<int> divisors(std::int64_t n, std::int64_t most) {
+  std::vector<int> out;
+  for (std::int64_t d = 1; d <= std::min(n, most); ++d)
+    if (n % d == 0) out.push_back(static_cast<int>(d));
+  return out;
+}
+
+bool power_of_two(int n) { return (n & (n - 1)) == 0; }
+
+/// One word of a refusal, for counting: the sentence without its numbers.
+std::string reason_kind(const std::string& reason) {
+  std::string out;
+  bool digits = false;
+  for (const char c : reason) {
+    const bool digit = c >= '0' && c <= '9';
+    if (digit && !digits) out += 'N';
+    if (!digit) out += c;
+    digits = digit;
+  }
+  return out;
+}
+
+class Enumerator {
+ public:
+  Enumerator(const SearchSpace& space, const Model& model, const Workload& workload, const Stack& stack,
+             const Cluster& cluster, std::map<std::string, std::int64_t>& refused)
+      : space_(space), model_(model), workload_(workload), stack_(stack), cluster_(cluster), refused_(refused) {}
+
+  std::vector<Candidate> all() {
+    for (const int tp : choices("tp", space_.fixed.tp, tensor_degrees()))
+      for (const int cp : choices("cp", space_.fixed.cp, context_degrees(tp)))
+        for (const int pp : choices("pp", space_.fixed.pp, pipeline_degrees(tp, cp))) with_degrees(tp, cp, pp);
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<int> choices(const char* word, int fixed, std::vector<int> open) const {
+    return space_.is_fixed(word) ? std::vector<int>{fixed} : open;
+  }
+
+  std::vector<int> tensor_degrees() const {
+    const int domain = space_.any ? cluster_.node.nvlink_domain : std::min(cluster_.node.nvlink_domain, 16);
+    std::vector<int> out;
+    for (const int d : divisors(space_.gpus, domain))
+      if (power_of_two(d)) out.push_back(d);
+    return out;
+  }
+  std::vector<int> context_degrees(int tp) const {
+    std::vector<int> out;
+    for (const int d : divisors(space_.gpus / tp, kLongestContext))
+      if (power_of_two(d) && (d == 1 || workload_.seq_len / d >= kShortestSlice)) out.push_back(d);
+    return out;
+  }
+  std::vector<int> pipeline_degrees(int tp, int cp) const {
+    return divisors(space_.gpus / (static_cast<std::int64_t>(tp) * cp), model_.layer_count() + 2);
+  }
+
+  void with_degrees(int tp, int cp, int pp) {
+    const std::int64_t model_ranks = static_cast<std::int64_t>(tp) * cp * pp;
+    if (space_.gpus % model_ranks != 0) return;
+    const auto dp = static_cast<int>(space_.gpus / model_ranks);
+    if (space_.is_fixed("dp") && dp != space_.fixed.dp) return;
+    for (const int mbs : choices("mbs", space_.fixed.mbs, {1, 2, 4, 8})) {
+      if (workload_.global_batch % (static_cast<std::int64_t>(dp) * mbs) != 0) {
+        ++refused_["global batch is no multiple of dp x mbs"];
+        continue;
+      }
+      for (const int ep : choices("ep", space_.fixed.ep, expert_degrees(tp, cp, dp))) {
+        Layout layout = space_.fixed;
+        layout.tp = tp;
+        layout.cp = cp;
+        layout.pp = pp;
+        layout.dp = dp;
+        layout.mbs = mbs;
+        layout.ep = ep;
+        with_zero(layout);
+      }
+    }
+  }
+
+  std::vector<int> expert_degrees(int tp, int cp, int dp) const {
+    std::int64_t experts = 0;
+    for (const Layer& l : model_.layers)
+      if (l.moe) experts = std::max(experts, l.moe->experts);
+    if (experts == 0) return {1};
+    std::vector<int> out;
+    for (const int d : divisors(experts, 1024))
+      if ((static_cast<std::int64_t>(tp) * cp * dp) % d == 0) out.push_back(d);
+    return out;
+  }
+
+  void with_zero(Layout layout) {
+    std::vector<int> stages = stack_.zero_stages.empty() ? std::vector<int>{0, 1} : stack_.zero_stages;
+    if (space_.any) stages = {0, 1, 2, 3};
+    if (layout.dp * layout.cp == 1) stages = {0};
+    for (const int zero : choices("zero", space_.fixed.zero, stages)) {
+      // A sharded optimizer costs no more traffic than a replicated one and holds less: zero 0 is searched only alone.
+      if (!space_.is_fixed("zero") && zero == 0 && stages.size() > 1) continue;
+      // Gathering weights inside a pipeline repeats it for every micro-batch: opened only on request.
+      if (!space_.is_fixed("zero") && zero == 3 && layout.pp > 1 && !space_.any) continue;
+      layout.zero = zero;
+      with_schedule(layout);
+    }
+  }
+
+  void with_schedule(const Layout& layout) {
+    if (space_.is_fixed("schedule") || space_.is_fixed("vpp")) {
+      if (space_.is_fixed("schedule") && !space_.is_fixed("vpp") && layout.schedule_name() == "interleaved-1f1b")
+        return with_chunks(layout);
+      return with_recompute(layout);
+    }
+    if (layout.pp == 1) return with_recompute(layout);
+    for (const ScheduleRow& row : schedules()) {
+      const bool allowed =
+          std::find(stack_.schedules.begin(), stack_.schedules.end(), row.name) != stack_.schedules.end();
+      if (!(space_.any ? row.name != "zb-auto" : allowed)) continue;
+      if (row.name == "gpipe" || row.name == "looped-bfs") continue;  // 1f1b has its time at a fraction of its memory
+      Layout next = layout;
+      next.schedule = std::string(row.name);
+      if (row.name == "1f1b") next.schedule.clear();
+      if (row.default_chunks > 1 && !row.fixed_chunks) {
+        if (row.name == "interleaved-1f1b") next.schedule.clear();
+        with_chunks(next);
+      } else {
+        with_recompute(next);
+      }
+    }
+  }
+
+  void with_chunks(const Layout& layout) {
+    for (int v = 2; v <= kMostChunks; ++v) {
+      if (static_cast<std::int64_t>(v) * layout.pp > model_.layer_count() + 2) break;
+      Layout next = layout;
+      next.vpp = v;
+      with_recompute(next);
+    }
+  }
+
+  void with_recompute(const Layout& layout) {
+    Candidate c;
+    c.layout = layout;
+    if (const auto why = refuse_layout(layout, model_, workload_, space_.gpus)) {
+      ++refused_[reason_kind(*why)];
+      return;
+    }
+    try {
+      split_stages(layout, model_);
+    } catch (const InputError& e) {
+      ++refused_[reason_kind(e.what())];
+      return;
+    }
+    ScheduleQuestion ask;
+    const ScheduleRow& row = find_schedule(layout.schedule_name());
+    ask.ranks = layout.pp;
+    ask.microbatches = static_cast<int>(std::min<std::int64_t>(microbatches(layout, workload_), 1 << 20));
+    ask.chunks = row.fixed_chunks ? row.default_chunks : layout.vpp;
+    ask.group = layout.group;
+    if (const auto why = row.refuse(ask)) {
+      ++refused_[reason_kind(std::string(row.name) + ": " + *why)];
+      return;
+    }
+    c.ladder = space_.is_fixed("recompute") ? std::vector<Layout>{layout} : ladder(layout);
+    out_.push_back(std::move(c));
+  }
+
+  /// Recomputation from the cheapest to the most thorough; every step keeps less and repeats more.
+  std::vector<Layout> ladder(const Layout& base) const {
+    std::vector<Layout> out{base};
+    const auto selective = [&](auto... members) {
+      Layout l = base;
+      l.recompute = Recompute::selective;
+      ((l.modules.*members = true), ...);
+      out.push_back(l);
+    };
+    using M = RecomputeModules;
+    const bool latent = !model_.layers.empty() && model_.layers.back().attention.kind == AttentionKind::multi_latent;
+    if (stack_.attention == AttentionLibrary::unfused) selective(&M::core_attn);
+    if (model_.has_moe()) {
+      latent ? selective(&M::layernorm, &M::moe_act, &M::mla_up_proj) : selective(&M::layernorm, &M::moe_act);
+      latent ? selective(&M::layernorm, &M::moe, &M::mla_up_proj) : selective(&M::layernorm, &M::moe);
+    } else {
+      selective(&M::layernorm);
+      selective(&M::layernorm, &M::mlp);
+    }
+    Layout full = base;
+    full.recompute = Recompute::full;
+    out.push_back(full);
+    return out;
+  }
+
+  const SearchSpace& space_;
+  const Model& model_;
+  const Workload& workload_;
+  const Stack& stack_;
+  const Cluster& cluster_;
+  std::map<std::string, std::int64_t>& refused_;
+  std::vector<Candidate> out_;
+};
+
+}  // namespace
+
+bool SearchSpace::is_fixed(const char* word) const {
+  return std::find(fixed_words.begin(), fixed_words.end(), word) != fixed_words.end();
+}
+
+SearchSpace parse_fixed(const std::string& text, std::int64_t gpus, const std::string& where) {
+  SearchSpace space;
+  space.gpus = gpus;
+  if (text.empty()) return space;
+  space.fixed = parse_layout(text, 0, where);
+  std::string spaced = text;
+  for (char& c : spaced)
+    if (c == ',') c = ' ';
+  std::istringstream words(spaced);
+  std::string word;
+  while (words >> word) {
+    const auto stop = std::find_if(word.begin(), word.end(), [](char c) { return c == '=' || (c >= '0' && c <= '9'); });
+    space.fixed_words.emplace_back(word.begin(), stop);
+  }
+  return space;
+}
+
+std::vector<Candidate> enumerate_candidates(const SearchSpace& space, const Model& model, const Workload& workload,
+                                            const Stack& stack, const Cluster& cluster,
+                                            std::map<std::string, std::int64_t>& refused) {
+  return Enumerator(space, model, workload, stack, cluster, refused).all();
+}
+
+}  // namespace shardplan

@@ -1,0 +1,117 @@
+#include "layouts/search/search.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace shardplan {
+namespace {
+
+struct Open {
+  Layout layout;
+  MemoryReport memory;
+  double bound = 0;
+  std::string text;
+};
+
+double value_of(Objective objective, const RankedPlan& p) {
+  return objective == Objective::memory ? p.memory.peak_bytes() : p.step.step_time_s;
+}
+
+class Search {
+ public:
+  explicit Search(const PlanQuestion& q) : q_(q) {}
+
+  PlanAnswer run() {
+    const std::vector<Candidate> candidates =
+        enumerate_candidates(q_.space, *q_.model, q_.workload, q_.stack, q_.pricer->cluster(), answer_.rejected);
+    for (const auto& [reason, count] : answer_.rejected) answer_.refused += count;
+    answer_.considered = answer_.refused + static_cast<std::int64_t>(candidates.size());
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      fit(candidates[i]);
+      if (q_.progress) q_.progress(static_cast<std::int64_t>(i), static_cast<std::int64_t>(2 * candidates.size()));
+    }
+    // Best bound first: once it exceeds the worst plan kept, no later layout can enter.
+    std::sort(open_.begin(), open_.end(),
+              [](const Open& a, const Open& b) { return a.bound != b.bound ? a.bound < b.bound : a.text < b.text; });
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+      if (cannot_enter(open_[i].bound)) {
+        answer_.pruned += static_cast<std::int64_t>(open_.size() - i);
+        answer_.rejected["slower than the plans kept (lower bound)"] += static_cast<std::int64_t>(open_.size() - i);
+        break;
+      }
+      price(open_[i]);
+      if (q_.progress)
+        q_.progress(static_cast<std::int64_t>(candidates.size() + candidates.size() * i / open_.size()),
+                    static_cast<std::int64_t>(2 * candidates.size()));
+    }
+    if (!answer_.plans.empty()) answer_.shortfall.reset();
+    return std::move(answer_);
+  }
+
+ private:
+  StepQuestion step_question(const Layout& layout) const {
+    StepQuestion s;
+    s.model = q_.model;
+    s.pricer = q_.pricer;
+    s.layout = layout;
+    s.workload = q_.workload;
+    s.stack = q_.stack;
+    s.options = q_.options;
+    return s;
+  }
+
+  void fit(const Candidate& c) {
+    for (const Layout& layout : c.ladder) {
+      MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, q_.memory);
+      if (!memory.fits) {
+        note_shortfall(layout, memory);
+        continue;
+      }
+      Open o{layout, std::move(memory), 0, layout_text(layout)};
+      o.bound = q_.objective == Objective::memory ? o.memory.peak_bytes() : step_lower_bound(step_question(layout));
+      open_.push_back(std::move(o));
+      return;
+    }
+    ++answer_.infeasible;
+    ++answer_.rejected["does not fit in memory"];
+  }
+
+  void note_shortfall(const Layout& layout, const MemoryReport& memory) {
+    const double bytes = memory.shortfall->bytes;
+    if (answer_.shortfall && answer_.shortfall->bytes <= bytes) return;
+    answer_.shortfall =
+        PlanAnswer::Shortfall{layout, memory.shortfall->rank, std::string(term_name(memory.shortfall->term)), bytes};
+  }
+
+  bool cannot_enter(double bound) const {
+    return !q_.exhaustive && static_cast<int>(answer_.plans.size()) >= q_.top &&
+           bound >= value_of(q_.objective, answer_.plans.back());
+  }
+
+  void price(const Open& o) {
+    RankedPlan plan;
+    plan.layout = o.layout;
+    plan.memory = o.memory;
+    plan.step = simulate_step(step_question(o.layout));
+    ++answer_.replayed;
+    const double value = value_of(q_.objective, plan);
+    const auto at = std::upper_bound(answer_.plans.begin(), answer_.plans.end(), value,
+                                     [&](double v, const RankedPlan& p) { return v < value_of(q_.objective, p); });
+    answer_.plans.insert(at, std::move(plan));
+    if (static_cast<int>(answer_.plans.size()) > q_.top) answer_.plans.pop_back();
+  }
+
+  const PlanQuestion& q_;
+  PlanAnswer answer_;
+  std::vector<Open> open_;
+};
+
+}  // namespace
+
+PlanAnswer search_plans(const PlanQuestion& q) {
+  if (q.top < 1) throw InputError("--top", "must be at least 1");
+  return Search(q).run();
+}
+
+}  // namespace shardplan
