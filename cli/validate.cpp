@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::array kRowKinds = {
     RowKind{"kernel rows", is_kernel_rows, score_kernel_rows},
+    RowKind{"DeepEP rows", is_deepep_rows, score_deepep_rows},
     RowKind{"collective rows", is_collective_rows, score_collective_rows},
     RowKind{"training runs", is_training_runs, score_training_runs},
 };

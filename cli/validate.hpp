@@ -35,6 +35,8 @@ std::span<const RowKind> row_kinds();
 // One line a kind.
 bool is_kernel_rows(const RowFile&);
 std::vector<ScoredRow> score_kernel_rows(const RowFile&, const ScoreOptions&);
+bool is_deepep_rows(const RowFile&);
+std::vector<ScoredRow> score_deepep_rows(const RowFile&, const ScoreOptions&);
 bool is_collective_rows(const RowFile&);
 std::vector<ScoredRow> score_collective_rows(const RowFile&, const ScoreOptions&);
 bool is_training_runs(const RowFile&);
