@@ -33,7 +33,8 @@ void print_list(const Options& options) {
     Json answer = Json::object();
     answer["gpus"] = Json::array();
     answer["clusters"] = Json::array();
-    for (const std::string& name : gpu_names()) answer["gpus"].push_back({{"name", name}, {"description", reference_text(name)}});
+    for (const std::string& name : gpu_names())
+      answer["gpus"].push_back({{"name", name}, {"description", reference_text(name)}});
     for (const std::string& name : cluster_names()) {
       const Cluster c = load_cluster(name);
       answer["clusters"].push_back({{"name", name}, {"gpu", c.gpu.name}, {"description", c.description}});
@@ -44,27 +45,37 @@ void print_list(const Options& options) {
   std::printf("GPUs (each stands for itself in its reference node: one NIC a GPU, a network that never blocks)\n");
   for (const std::string& name : gpu_names()) std::printf("  %-22s %s\n", name.c_str(), reference_text(name).c_str());
   std::printf("\nClusters\n");
-  for (const std::string& name : cluster_names()) std::printf("  %-22s %s\n", name.c_str(), load_cluster(name).description.c_str());
+  for (const std::string& name : cluster_names())
+    std::printf("  %-22s %s\n", name.c_str(), load_cluster(name).description.c_str());
 }
 
 // ---- show
 
 std::string text_of(double value, FigureUnit unit) {
   switch (unit) {
-    case FigureUnit::bytes: return text_of_decimal_bytes(value);
-    case FigureUnit::mebibytes: return text_of_count(static_cast<std::int64_t>(value)) + " MiB";
-    case FigureUnit::bytes_per_second: return text_of_bytes_per_second(value);
-    case FigureUnit::seconds: return text_of_seconds(value);
-    case FigureUnit::watts: return text_of_number(value, 4) + " W";
-    case FigureUnit::usd_per_hour: return text_of_number(value, 3) + " USD/h";
-    case FigureUnit::count: return text_of_count(static_cast<std::int64_t>(value));
-    case FigureUnit::ratio: return text_of_number(value, 3);
+    case FigureUnit::bytes:
+      return text_of_decimal_bytes(value);
+    case FigureUnit::mebibytes:
+      return text_of_count(static_cast<std::int64_t>(value)) + " MiB";
+    case FigureUnit::bytes_per_second:
+      return text_of_bytes_per_second(value);
+    case FigureUnit::seconds:
+      return text_of_seconds(value);
+    case FigureUnit::watts:
+      return text_of_number(value, 4) + " W";
+    case FigureUnit::usd_per_hour:
+      return text_of_number(value, 3) + " USD/h";
+    case FigureUnit::count:
+      return text_of_count(static_cast<std::int64_t>(value));
+    case FigureUnit::ratio:
+      return text_of_number(value, 3);
   }
   return "";
 }
 
 void print_figure(const std::string& name, const std::string& value, const Sourced& figure) {
-  std::printf("  %-22s %-16s %s%s\n", name.c_str(), value.c_str(), figure.assumed ? "[assumed] " : "", figure.source.c_str());
+  std::printf("  %-22s %-16s %s%s\n", name.c_str(), value.c_str(), figure.assumed ? "[assumed] " : "",
+              figure.source.c_str());
 }
 
 template <class Owner, std::size_t N>
@@ -87,23 +98,29 @@ void print_show(const Cluster& c) {
   print_word("sibling", c.gpu.sibling);
   for (std::size_t t = 0; t < kDataTypeNames.size(); ++t) {
     const Sourced& peak = c.gpu.peak_flops[t];
-    if (peak.value > 0) print_figure("peak " + std::string(kDataTypeNames[t]), text_of_flops_per_second(peak.value), peak);
+    if (peak.value > 0)
+      print_figure("peak " + std::string(kDataTypeNames[t]), text_of_flops_per_second(peak.value), peak);
   }
   print_figures(c.gpu, kGpuFigures);
   std::printf("  %-22s %-16s %s\n", "capacity", text_of_bytes(c.gpu.capacity_bytes(false)).c_str(),
               c.gpu.hbm_mib.value > 0 ? "reported_memory" : "[assumed] the label in GiB less 0.5 %");
-  std::printf("\nnode: %d GPUs, NVLink domain of %d, %s\n", c.node.gpus, c.node.nvlink_domain, std::string(fabric_name(c.node.fabric)).c_str());
+  std::printf("\nnode: %d GPUs, NVLink domain of %d, %s\n", c.node.gpus, c.node.nvlink_domain,
+              std::string(fabric_name(c.node.fabric)).c_str());
   print_figures(c.node, kNodeFigures);
-  std::printf("  %-22s %s (nics x nic_bandwidth / gpus)\n", "network per GPU", text_of_bytes_per_second(c.network_bytes_per_second_per_gpu()).c_str());
-  std::printf("\nnetwork: %s, wired as %s%s\n", c.network.kind.c_str(), std::string(wiring_name(c.network.wiring)).c_str(),
-              c.network.sharp ? ", in-network reduction" : "");
+  std::printf("  %-22s %s (nics x nic_bandwidth / gpus)\n", "network per GPU",
+              text_of_bytes_per_second(c.network_bytes_per_second_per_gpu()).c_str());
+  std::printf("\nnetwork: %s, wired as %s%s\n", c.network.kind.c_str(),
+              std::string(wiring_name(c.network.wiring)).c_str(), c.network.sharp ? ", in-network reduction" : "");
   print_figures(c.network, kNetworkFigures);
-  if (c.network.nodes_per_leaf_group > 0) print_word("nodes_per_leaf_group", std::to_string(c.network.nodes_per_leaf_group));
+  if (c.network.nodes_per_leaf_group > 0)
+    print_word("nodes_per_leaf_group", std::to_string(c.network.nodes_per_leaf_group));
   if (c.network.nodes_per_pod > 0) print_word("nodes_per_pod", std::to_string(c.network.nodes_per_pod));
   std::printf("\nRates are per direction; GB = 1e9 bytes. Peaks are dense.\n");
 }
 
-Json json_of(const Sourced& figure) { return {{"value", figure.value}, {"source", figure.source}, {"assumed", figure.assumed}}; }
+Json json_of(const Sourced& figure) {
+  return {{"value", figure.value}, {"source", figure.source}, {"assumed", figure.assumed}};
+}
 
 template <class Owner, std::size_t N>
 void add_figures(Json& object, const Owner& owner, const std::array<FigureRow<Owner>, N>& rows) {
@@ -121,7 +138,8 @@ Json json_of(const Cluster& c) {
               {"sibling", c.gpu.sibling},
               {"peak_flops_per_s", Json::object()}};
   for (std::size_t t = 0; t < kDataTypeNames.size(); ++t) {
-    if (c.gpu.peak_flops[t].value > 0) gpu["peak_flops_per_s"][std::string(kDataTypeNames[t])] = json_of(c.gpu.peak_flops[t]);
+    if (c.gpu.peak_flops[t].value > 0)
+      gpu["peak_flops_per_s"][std::string(kDataTypeNames[t])] = json_of(c.gpu.peak_flops[t]);
   }
   add_figures(gpu, c.gpu, kGpuFigures);
   gpu["capacity_bytes"] = c.gpu.capacity_bytes(false);
@@ -131,14 +149,16 @@ Json json_of(const Cluster& c) {
   node["network_bytes_per_s_per_gpu"] = c.network_bytes_per_second_per_gpu();
   Json network = {{"kind", c.network.kind}, {"wiring", wiring_name(c.network.wiring)}};
   add_figures(network, c.network, kNetworkFigures);
-  network["nodes_per_leaf_group"] = c.network.nodes_per_leaf_group > 0 ? Json(c.network.nodes_per_leaf_group) : Json(nullptr);
+  network["nodes_per_leaf_group"] =
+      c.network.nodes_per_leaf_group > 0 ? Json(c.network.nodes_per_leaf_group) : Json(nullptr);
   network["nodes_per_pod"] = c.network.nodes_per_pod > 0 ? Json(c.network.nodes_per_pod) : Json(nullptr);
   network["sharp"] = c.network.sharp;
-  return {{"name", c.name},       {"description", c.description}, {"gpu", gpu}, {"node", node},
-          {"network", network}, {"assumed", c.assumed_figures()}};
+  return {{"name", c.name}, {"description", c.description}, {"gpu", gpu},
+          {"node", node},   {"network", network},           {"assumed", c.assumed_figures()}};
 }
 
-constexpr std::array<const char*, 9> kPlaceNames = {"gpu", "nvswitch", "memory", "pcie_switch", "host", "nic", "leaf", "spine", "core"};
+constexpr std::array<const char*, 9> kPlaceNames = {"gpu", "nvswitch", "memory", "pcie_switch", "host",
+                                                    "nic", "leaf",     "spine",  "core"};
 constexpr std::array<const char*, 3> kLinkKindNames = {"nvlink", "pcie", "network"};
 
 Json json_of(const Topology& t) {
@@ -149,7 +169,10 @@ Json json_of(const Topology& t) {
                         {"count", t.vertices()[v].count}});
   }
   for (const TopologyLink& link : t.links()) {
-    links.push_back({{"from", link.from}, {"to", link.to}, {"kind", kLinkKindNames[static_cast<std::size_t>(link.kind)]}, {"bytes_per_s", link.bytes_per_second}});
+    links.push_back({{"from", link.from},
+                     {"to", link.to},
+                     {"kind", kLinkKindNames[static_cast<std::size_t>(link.kind)]},
+                     {"bytes_per_s", link.bytes_per_second}});
   }
   return {{"gpus", t.gpus()}, {"vertices", vertices}, {"links", links}};
 }
@@ -190,7 +213,8 @@ void add_cluster(CLI::App& app) {
   list->callback([options] { print_list(*options); });
 
   CLI::App* one = verb->add_subcommand("show", "one cluster, every figure with its source");
-  one->add_option("cluster", options->cluster, "a GPU's name, a cluster's name or a path to a cluster file")->required();
+  one->add_option("cluster", options->cluster, "a GPU's name, a cluster's name or a path to a cluster file")
+      ->required();
   one->add_flag("--topology", options->topology, "draw the wires (json: the graph)");
   one->add_option("--gpus", options->gpus, "how many GPUs to draw (default: two pods, leaf groups or domains)");
   add_format_option(*one, options->format);

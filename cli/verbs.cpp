@@ -16,6 +16,7 @@ namespace shardplan {
 
 // One line a verb: its file is cli/<name>.cpp.
 void add_bubble(CLI::App& app);
+void add_cluster(CLI::App& app);
 void add_collective(CLI::App& app);
 void add_measure(CLI::App& app);
 void add_experts(CLI::App& app);
@@ -33,6 +34,7 @@ constexpr std::array kVerbs = {
     Verb{"simulate", add_simulate},
     Verb{"model", add_model},
     Verb{"memory", add_memory},
+    Verb{"cluster", add_cluster},
     Verb{"bubble", add_bubble},
     Verb{"collective", add_collective},
     Verb{"experts", add_experts},

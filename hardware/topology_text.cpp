@@ -15,7 +15,9 @@ std::string range(std::int64_t first, std::int64_t count) {
   return count == 1 ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(first + count - 1);
 }
 
-std::string plural(std::int64_t n, const std::string& what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+std::string plural(std::int64_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
 
 std::string scale_up_text(const Cluster& c, const ClusterShape& s) {
   const std::int64_t domain = std::min<std::int64_t>(s.gpus, s.domain_gpus);
@@ -23,22 +25,28 @@ std::string scale_up_text(const Cluster& c, const ClusterShape& s) {
   const std::string each = rate(c.gpu.nvlink_bytes_per_second.value) + " a GPU and direction";
   const int planes = std::max(1, static_cast<int>(c.node.nvswitches.value));
   switch (c.node.fabric) {
-    case IntraFabric::nvswitch: return out + "  [" + plural(planes, "NVSwitch plane") + "] === every GPU, " + each + "\n";
-    case IntraFabric::shared_memory: return out + "  [shared memory] === every rank, " + each + "\n";
+    case IntraFabric::nvswitch:
+      return out + "  [" + plural(planes, "NVSwitch plane") + "] === every GPU, " + each + "\n";
+    case IntraFabric::shared_memory:
+      return out + "  [shared memory] === every rank, " + each + "\n";
     case IntraFabric::nvlink_mesh:
-      return out + "  mesh: one link of " + rate(c.pair_bytes_per_second()) + " a direction between every pair, " + each + " together\n";
+      return out + "  mesh: one link of " + rate(c.pair_bytes_per_second()) + " a direction between every pair, " +
+             each + " together\n";
     case IntraFabric::torus: {
       std::string dimensions;
       for (const int n : c.node.torus) dimensions += (dimensions.empty() ? "" : " x ") + std::to_string(n);
-      return out + "  torus " + dimensions + ": " + rate(c.pair_bytes_per_second()) + " a direction to each neighbour\n";
+      return out + "  torus " + dimensions + ": " + rate(c.pair_bytes_per_second()) +
+             " a direction to each neighbour\n";
     }
-    case IntraFabric::pcie: return out + "  no NVLink: GPUs reach one another over PCIe\n";
+    case IntraFabric::pcie:
+      return out + "  no NVLink: GPUs reach one another over PCIe\n";
   }
   return out;
 }
 
 std::string node_text(const Cluster& c, const ClusterShape& s) {
-  std::string out = "node 0: gpu " + range(0, std::min<std::int64_t>(s.gpus, s.node_gpus)) + ", one of " + std::to_string(s.nodes) + "\n";
+  std::string out = "node 0: gpu " + range(0, std::min<std::int64_t>(s.gpus, s.node_gpus)) + ", one of " +
+                    std::to_string(s.nodes) + "\n";
   const bool rails = c.network.wiring == Wiring::rails;
   for (int rail = 0; rail < s.rails; ++rail) {
     const std::int64_t first = static_cast<std::int64_t>(rail) * s.rail_gpus;
@@ -46,8 +54,8 @@ std::string node_text(const Cluster& c, const ClusterShape& s) {
     out += "  gpu " + range(first, s.rail_gpus) + " --- pcie " + std::to_string(rail);
     if (c.node.pcie_bytes_per_second.value > 0) out += " (" + rate(c.node.pcie_bytes_per_second.value) + ")";
     if (s.rail_nics > 0) {
-      out += " --- nic " + range(static_cast<std::int64_t>(rail) * s.rail_nics, s.rail_nics) + " (" + rate(c.node.nic_bytes_per_second.value) +
-             (s.rail_nics > 1 ? " each)" : ")");
+      out += " --- nic " + range(static_cast<std::int64_t>(rail) * s.rail_nics, s.rail_nics) + " (" +
+             rate(c.node.nic_bytes_per_second.value) + (s.rail_nics > 1 ? " each)" : ")");
       out += rails ? " === rail " + std::to_string(rail) : c.network.wiring == Wiring::leaf ? " === leaf" : " === core";
     }
     out += "\n";
@@ -72,7 +80,8 @@ std::string switches_text(const Cluster& c, const ClusterShape& s) {
   out += "spine 0: nodes " + range(0, s.pod_nodes) + ", " + plural(s.pods, "pod") + "\n";
   if (s.pods == 1) return out;
   const double pod_over = c.network.pod_oversubscription.value;
-  out += "  | " + rate(rail_rate * s.rails * static_cast<double>(s.pod_nodes) / pod_over) + " up from each pod (" + text_of_number(pod_over, 3) + ":1)\n";
+  out += "  | " + rate(rail_rate * s.rails * static_cast<double>(s.pod_nodes) / pod_over) + " up from each pod (" +
+         text_of_number(pod_over, 3) + ":1)\n";
   return out + "core\n";
 }
 
@@ -90,8 +99,8 @@ std::string topology_text(const Cluster& cluster, std::int64_t gpus) {
     const std::int64_t cut = s.domains > 1 ? s.domains / 2 * s.domain_gpus : gpus / 2;
     for (std::int64_t r = 0; r < gpus; ++r) (r < cut ? low : high).push_back(r);
     const double most = most_bytes_per_second(topology, low, high);
-    out += "gpu " + range(0, cut) + " can send at most " + rate(most) + " to gpu " + range(cut, gpus - cut) + " (maximum flow): " +
-           rate(most / static_cast<double>(cut)) + " a GPU\n";
+    out += "gpu " + range(0, cut) + " can send at most " + rate(most) + " to gpu " + range(cut, gpus - cut) +
+           " (maximum flow): " + rate(most / static_cast<double>(cut)) + " a GPU\n";
   }
   return out;
 }
