@@ -103,7 +103,8 @@ TEST_CASE("a built route is as short as the graph's shortest one", "[topology]")
     INFO(c.name << " " << c.cluster.name);
     const Topology t = Topology::of(c.cluster, c.gpus);
     const bool relays = c.cluster.node.fabric == IntraFabric::torus || c.cluster.network.wiring == Wiring::rails;
-    if (c.cluster.node.fabric == IntraFabric::pcie) continue;  // across rails the spine is taken, not the host bridge
+    // Without NVLink through the node, other rails are reached over the spine, not over the host bridge.
+    if (c.cluster.node.fabric == IntraFabric::pcie || c.cluster.node.nvlink_domain < c.cluster.node.gpus) continue;
     const bool several_leaf_groups =
         c.cluster.network.wiring == Wiring::rails && c.cluster.network.nodes_per_leaf_group > 0;
     const auto length = [&](const std::vector<std::int32_t>& route) {
