@@ -1,4 +1,6 @@
 // shardplan bubble: one pipeline schedule, replayed.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -23,6 +25,8 @@
 #include "sim/pytorch_csv.hpp"
 #include "sim/replay.hpp"
 #include "sim/schedules.hpp"
+#include "sim/timeline.hpp"
+#include "sim/trace.hpp"
 #include "sim/zb_auto.hpp"
 
 namespace shardplan {
@@ -35,7 +39,7 @@ struct Options {
   std::string p2p_mode = "async", streams = "per-peer", warmup = "full";
   std::string memory_limit, weight_grad_memory = "1", search = "full";
   std::string chunk_bytes, optimizer = "barrier", optimizer_time = "0", norm_time = "0", rollback_share = "0";
-  std::string write_order, order_format = "compute-only";
+  std::string trace, write_order, order_format = "compute-only";
   std::string format = "text";
 };
 
@@ -321,6 +325,15 @@ void print_order(const Order& order) {
   }
 }
 
+void print_picture(const Order& order, const Replay& r) {
+  TimelineOptions options;
+  options.colour = isatty(STDOUT_FILENO) != 0;
+  std::printf(
+      "\ntime to the right: F forward, B backward, I W its gradients, O a pair, then the micro-batch; later chunks in "
+      "lower case; . idle\n");
+  std::printf("%s", timeline_text(order, r, options).c_str());
+}
+
 void print_search(const Question& q, const ZbAnswer& s) {
   std::printf("search          from %s; %lld orders tried%s\n", s.seed.c_str(), static_cast<long long>(s.tried),
               q.schedule.search ? "" : " (published heuristic only)");
@@ -349,6 +362,7 @@ void print_text(const Question& q, const Answer& a) {
               q.optimizer.sync == OptimizerSync::barrier ? "a global-norm barrier" : "post-hoc validation",
               number(a.step.over_window).c_str());
   print_ranks(a);
+  print_picture(order, a.replay);
   print_order(order);
   for (const ScheduleNote& note : a.notes)
     std::printf("%s%s: %s\n", &note == a.notes.data() ? "\n" : "", note.framework.c_str(), note.note.c_str());
@@ -361,6 +375,7 @@ void answer(const Options& o) {
     write_text_file(o.write_order, pytorch_csv(a.order, o.order_format == "compute-only" ? CsvKind::compute_only
                                                                                          : CsvKind::compute_comms));
   }
+  if (!o.trace.empty()) write_text_file(o.trace, chrome_trace(trace_of(a.order, a.replay)));
   if (o.format == "json") {
     print_json(json_of(q, a));
   } else {
@@ -412,6 +427,7 @@ void add_bubble(CLI::App& app) {
       ->check(CLI::IsMember({"full", "none"}));
   verb->add_option("--for", o->framework,
                    "exit 2 where this framework refuses: megatron, pytorch, deepspeed, zero-bubble, deepseek");
+  verb->add_option("--trace", o->trace, "writes a trace for chrome://tracing or Perfetto, ranks as processes");
   verb->add_option("--write-order", o->write_order, "writes the order as PyTorch pipelining CSV");
   verb->add_option("--order-format", o->order_format, "of --write-order: compute-only (default) or compute-comms")
       ->check(CLI::IsMember({"compute-only", "compute-comms"}));

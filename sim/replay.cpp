@@ -162,14 +162,27 @@ const Replay& Replayer::run(const PassTimes& times) {
     rank.idle = answer_.makespan - rank.busy;
     answer_.max_stage_window = std::max(answer_.max_stage_window, rank.last_end - rank.first_start);
   }
-  if (keep_) {
-    for (int n = 0; n < nodes(); ++n) {
-      if (nodes_.position[n] < 0) continue;
-      answer_.start[nodes_.rank[n]][nodes_.position[n]] = start_of(n);
-      answer_.end[nodes_.rank[n]][nodes_.position[n]] = end_[n];
+  if (keep_) keep_times();
+  return answer_;
+}
+
+void Replayer::keep_times() {
+  answer_.messages.clear();
+  for (int n = 0; n < nodes(); ++n) {
+    const int rank = nodes_.rank[n], position = nodes_.position[n];
+    if (position < 0) continue;
+    answer_.start[rank][position] = start_of(n);
+    answer_.end[rank][position] = end_[n];
+    for (int e = nodes_.edge_begin[n]; e < nodes_.edge_begin[n + 1]; ++e) {
+      const int from = nodes_.edge_from[e];
+      if (nodes_.rank[from] == rank) continue;
+      const bool message = nodes_.position[from] < 0;  // a node of its own: its first edge is its pass
+      const int pass = message ? nodes_.edge_from[nodes_.edge_begin[from]] : from;
+      const double start = message ? start_of(from) : end_[from];
+      const double end = message ? end_[from] : end_[from] + latency_[nodes_.edge_hop[e]];
+      answer_.messages.push_back({nodes_.rank[pass], nodes_.position[pass], rank, position, start, end});
     }
   }
-  return answer_;
 }
 
 std::vector<CriticalPass> Replayer::critical_path() const {

@@ -37,11 +37,19 @@ struct RankReplay {
   int peak_chunks_until_input_grad = 0, peak_chunks_until_weight_grad = 0;
 };
 
+/// A message between two ranks: it leaves when its pass has ended (rendezvous: when both streams are free, too).
+struct ReplayMessage {
+  int from_rank = 0, from_position = 0;
+  int to_rank = 0, to_position = 0;  // the pass that waits for it
+  double start = 0, end = 0;
+};
+
 struct Replay {
   double makespan = 0;
   double max_stage_window = 0;  // longest rank window, first start to last end
   std::vector<RankReplay> ranks;
   std::vector<std::vector<double>> start, end;  // by rank and position, only with keep_pass_times
+  std::vector<ReplayMessage> messages;          // likewise; in the topological order of their receivers
   double over_ideal() const;                    // (makespan - busy_max) / busy_max
   double over_total() const;                    // 1 - sum(busy) / (p makespan)
   double window() const;                        // (max_stage_window - busy_max) / max_stage_window
@@ -104,8 +112,8 @@ class Replayer {
   const Replay& run(const PassTimes&);
   /// Only the makespan.
   double makespan(const PassTimes&);
-  /// Only the makespan, where every pass has its own duration, by rank and position as in Order::passes (a step that was
-  /// recorded); a hop or message costs `hop` seconds. InputError where the shape is another.
+  /// Only the makespan, where every pass has its own duration, by rank and position as in Order::passes (a step that
+  /// was recorded); a hop or message costs `hop` seconds. InputError where the shape is another.
   double recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop = 0);
   /// Of the last run.
   std::vector<CriticalPass> critical_path() const;
@@ -117,6 +125,7 @@ class Replayer {
   void prepare(const PassTimes&);
   void sweep();
   double start_of(int node) const;
+  void keep_times();
 
   int ranks_ = 0;
   bool keep_ = false;

@@ -103,7 +103,10 @@ class Compiler {
       case ActionKind::receive_backward:
         return sent_backward_[cell(order_.next[action.stage], action.microbatch)];
       case ActionKind::compute:
-        break;
+      case ActionKind::unshard:
+      case ActionKind::reshard:
+      case ActionKind::reduce_grad:
+        break;  // no messages
     }
     return -1;
   }
