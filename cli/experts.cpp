@@ -17,6 +17,7 @@
 #include "layouts/expert_layer.hpp"
 #include "layouts/expert_traffic.hpp"
 #include "models/coverage.hpp"
+#include "models/routing_demonstrations.hpp"
 #include "models/transform.hpp"
 
 namespace shardplan {
@@ -28,7 +29,7 @@ struct Options {
   std::string ep, tokens, nodes = "unlimited", skew = "none", redundant = "0", dispatch = "fp8", combine = "bf16";
   std::string own_node = "0", waves = "1", seed = "1", capacity = "0", placement = "auto", transport = "deepep";
   std::string decode, decode_weights = "fp8", resident = "0";
-  bool matrix = false;
+  bool matrix = false, demonstrate = false;
 };
 
 struct Question {
@@ -38,6 +39,7 @@ struct Question {
   std::int64_t gpus = 0, tokens = 0, seed = 1, decode_batch = 0, resident = 0;
   int ep = 1, redundant = 0;
   DataType decode_weights = DataType::fp8;
+  bool demonstrate = false;
   Skew skew;
   MoeLayerQuestion layer;
   ExpertPopularity popularity;
@@ -138,6 +140,10 @@ Question question_of(const Options& o) {
 
   q.popularity =
       make_popularity(q.skew, q.moe->experts, q.moe->top_k, q.tokens * q.ep, static_cast<std::uint64_t>(q.seed));
+  q.demonstrate = o.demonstrate;
+  const int nodes = (q.ep + load.ranks_per_node - 1) / load.ranks_per_node;
+  q.popularity =
+      limit_to_nodes(std::move(q.popularity), nodes, load.nodes_per_token, static_cast<std::uint64_t>(q.seed));
   place(o, q);
   if (!o.decode.empty()) q.decode_batch = small_count(o.decode, "--decode-batch", 1, 1 << 30);
   q.decode_weights = parse_precision(o.decode_weights, "--decode-weights");
@@ -219,6 +225,64 @@ nlohmann::ordered_json load_json(const Question& q, const MoeLayerTimes& t, cons
   return out;
 }
 
+/// Prompt of 64 tokens behind 448 others; router of this shape at initialisation over 64 tokens; ids of one sequence.
+struct Demonstrations {
+  double capacity_factor = 1;
+  BatchMates mates;
+  RoundingReport rounding;
+  double replay = 0;
+};
+
+Demonstrations demonstrations_of(const Question& q) {
+  Demonstrations d;
+  const auto seed = static_cast<std::uint64_t>(q.seed);
+  if (q.layer.load.capacity_factor > 0) d.capacity_factor = q.layer.load.capacity_factor;
+  d.mates = batch_mates(q.popularity.weights, q.moe->top_k, 64, 448, d.capacity_factor, seed);
+  d.rounding = rounding_report(*q.moe, q.model.hidden, 64, seed);
+  std::int64_t layers = 0;
+  for (const Layer& layer : q.model.layers) layers += layer.moe.has_value();
+  d.replay = replay_bytes(q.tokens, q.moe->top_k, layers);
+  return d;
+}
+
+nlohmann::ordered_json demonstrations_json(const Question& q) {
+  const Demonstrations d = demonstrations_of(q);
+  auto flips = [](const FlipShares& f) { return nlohmann::ordered_json{{"choices", f.choices}, {"tokens", f.tokens}}; };
+  return {{"batch_mates",
+           {{"capacity_factor", d.capacity_factor},
+            {"prompt_tokens", d.mates.prompt_tokens},
+            {"dropped_first", d.mates.dropped_first},
+            {"dropped_second", d.mates.dropped_second},
+            {"changed_tokens", d.mates.changed_tokens},
+            {"changed_tokens_dropless", d.mates.changed_dropless}}},
+          {"rounding_flips",
+           {{"bf16_scores", flips(d.rounding.bf16_scores)},
+            {"bf16_logits", flips(d.rounding.bf16_logits)},
+            {"fp32_other_order", flips(d.rounding.reversed_sum)}}},
+          {"routing_replay_bytes", d.replay}};
+}
+
+void print_demonstrations(const Question& q) {
+  const Demonstrations d = demonstrations_of(q);
+  std::printf(
+      "\ndemonstrations:\n  one prompt of %s tokens in two batches, capacity factor %s: %s and %s of its selections "
+      "dropped, %s "
+      "tokens computed differently; dropless %s\n",
+      text_of_count(d.mates.prompt_tokens).c_str(), text_of_number(d.capacity_factor, 3).c_str(),
+      text_of_percent(d.mates.dropped_first).c_str(), text_of_percent(d.mates.dropped_second).c_str(),
+      text_of_count(d.mates.changed_tokens).c_str(), text_of_count(d.mates.changed_dropless).c_str());
+  std::printf(
+      "  rounding (router at initialisation, against FP32): scores in BF16 change %s of the choices, logits in BF16 "
+      "%s, FP32 "
+      "summed in the other order %s\n",
+      text_of_percent(d.rounding.bf16_scores.choices).c_str(), text_of_percent(d.rounding.bf16_logits.choices).c_str(),
+      text_of_percent(d.rounding.reversed_sum.choices).c_str());
+  std::printf("  replaying the routes of a sequence of %s tokens: %s of expert ids (2 bytes each)\n",
+              text_of_count(q.tokens).c_str(), text_of_decimal_bytes(d.replay).c_str());
+}
+
+bool uneven(const Question& q) { return (q.moe->experts + q.redundant) % q.ep != 0; }
+
 struct Answer {
   MoeLayerTimes times;
   std::vector<Assumption> assumptions;
@@ -269,10 +333,11 @@ nlohmann::ordered_json answer_json(const Question& q, const Answer& a, bool matr
       {"combine", basis_name(t.exchange.combine.total.basis)},
       {"exchange", t.exchange.model}};
   out["frameworks"] = nlohmann::ordered_json::object();
-  if ((q.moe->experts + q.redundant) % q.ep != 0) {
+  if (uneven(q)) {
     out["frameworks"]["megatron"] = "refuses: the number of experts must be divisible by the expert parallel size";
   }
   if (q.decode_batch > 0) out["decode"] = decode_json(q);
+  if (q.demonstrate) out["demonstrations"] = demonstrations_json(q);
   if (matrix) {
     out["matrix"] = {{"source_rank_by_expert", a.traffic.counts},
                      {"source_rank_by_rank_tokens", a.traffic.rank_tokens}};
@@ -386,6 +451,10 @@ void print_text(const Question& q, const Answer& a) {
                 text_of_seconds(line.compute_s).c_str(), text_of_number(line.ratio, 3).c_str(), line.what.c_str());
   }
   if (q.decode_batch > 0) print_decode(q);
+  if (q.demonstrate) print_demonstrations(q);
+  if (uneven(q))
+    std::printf("note: Megatron refuses this: %s experts do not divide over %d GPUs\n",
+                text_of_count(q.moe->experts + q.redundant).c_str(), q.ep);
 }
 
 void run(const Options& o) {
@@ -440,6 +509,8 @@ void add_experts(CLI::App& app) {
       ->default_str(o->decode_weights);
   verb->add_option("--resident", o->resident, "decode: most popular experts kept in GPU memory, the rest on the host")
       ->default_str(o->resident);
+  verb->add_flag("--demonstrate", o->demonstrate,
+                 "drops that depend on batch mates, choices that rounding flips, bytes of routing replay");
   verb->add_flag("--matrix", o->matrix, "JSON: token counts by source rank and expert, and by rank pairs");
   verb->add_option("--seed", o->seed, "of popularity and drawn tokens")->default_str(o->seed);
   verb->add_option("--precision", o->common.precision, "of the expert products")->default_str(o->common.precision);

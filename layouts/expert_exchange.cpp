@@ -60,10 +60,10 @@ struct Links {
 
 }  // namespace
 
-ExchangePrice price_exchange(const Cluster& cluster, Rates rates, const NetworkModel& network,
-                             const ExpertLoadQuestion& question, const ExpertLoad& load) {
+MoeExchange price_moe_exchange(const Cluster& cluster, Rates rates, const NetworkModel& network,
+                               const ExpertLoadQuestion& question, const ExpertLoad& load) {
   const Links links{cluster, rates, network, question, load};
-  ExchangePrice out;
+  MoeExchange out;
   out.dispatch = links.phase(load.dispatch_network, load.dispatch_nvlink);
   out.combine = links.phase(load.combine_network, load.combine_nvlink);
   out.model = rates == Rates::datasheet ? "bytes of the busiest GPU over line rates, no latency"

@@ -22,14 +22,15 @@ struct ExchangePhase {
 };
 
 /// How fast tokens move. datasheet: line rates, no latency.
-struct ExchangePrice {
+struct MoeExchange {
   ExchangePhase dispatch, combine;
   double sms_held = 0;  // SMs that the kernels take from the products beside them
   std::string model;    // what the seconds stand on
 };
 
 /// The exchange of a layer whose load is `load` (bytes of the mean rank times the busiest factors).
-ExchangePrice price_exchange(const Cluster&, Rates, const NetworkModel&, const ExpertLoadQuestion&, const ExpertLoad&);
+MoeExchange price_moe_exchange(const Cluster&, Rates, const NetworkModel&, const ExpertLoadQuestion&,
+                               const ExpertLoad&);
 
 struct MoeLayerQuestion {
   ExpertLoadQuestion load;
@@ -58,7 +59,7 @@ struct MoeLayerTimes {
   Price routed, shared;  // busiest rank: gate and up, activation, down
   Price permute;         // both permutations: read and write every routed row twice
   double permute_bytes = 0;
-  ExchangePrice exchange;
+  MoeExchange exchange;
   MoeOverlap overlap;
 
   double compute() const { return routed.seconds + shared.seconds; }

@@ -51,28 +51,36 @@ struct Touch {
 
 /// Touch probabilities of ranks and nodes under a placement, and loads of the ranks.
 struct Reach {
-  std::vector<double> rank, node, load;
+  std::vector<double> rank, node;            // chance that a token touches it
+  std::vector<double> rank_sent, node_sent;  // the same, less what a capacity drops there (in proportion to its pairs)
 };
 
-Reach reach_of(const ExpertPopularity& p, const ExpertPlacement& placement, int ranks_per_node) {
+/// `kept`: the loads that a capacity lets through.
+Reach reach_of(const ExpertPopularity& p, const ExpertPlacement& placement, std::span<const double> kept,
+               int ranks_per_node) {
   Reach out;
   const std::size_t k = p.draws.clock.size();
   const int ranks = placement.gpus();
   for (int first = 0; first < ranks; first += ranks_per_node) {
     Touch node(k);
+    double node_load = 0, node_kept = 0;
     for (int r = first; r < std::min(ranks, first + ranks_per_node); ++r) {
       Touch rank(k);
-      double load = 0;
+      double load = 0, rank_kept = 0;
       for (const std::int32_t e : placement.on_gpu[static_cast<std::size_t>(r)]) {
-        const std::int32_t copies = placement.copies[static_cast<std::size_t>(e)];
-        rank.add(p, e, copies);
-        node.add(p, e, copies);
-        load += p.loads[static_cast<std::size_t>(e)] / copies;
+        const auto i = static_cast<std::size_t>(e);
+        rank.add(p, e, placement.copies[i]);
+        node.add(p, e, placement.copies[i]);
+        load += p.loads[i] / placement.copies[i];
+        rank_kept += kept[i] / placement.copies[i];
       }
       out.rank.push_back(rank.probability(p));
-      out.load.push_back(load);
+      out.rank_sent.push_back(load > 0 ? out.rank.back() * rank_kept / load : 0);
+      node_load += load;
+      node_kept += rank_kept;
     }
     out.node.push_back(node.probability(p));
+    out.node_sent.push_back(node_load > 0 ? out.node.back() * node_kept / node_load : 0);
   }
   return out;
 }
@@ -193,8 +201,7 @@ std::vector<double> kept_loads(std::span<const double> loads, double factor) {
 }
 
 void placed_work(const ExpertLoadQuestion& q, const ExpertPopularity& p, const ExpertPlacement& placement,
-                 ExpertLoad& out) {
-  const std::vector<double> kept = kept_loads(p.loads, q.capacity_factor);
+                 std::span<const double> kept, ExpertLoad& out) {
   const std::vector<double> loads = gpu_loads(placement, kept);
   const auto hottest = static_cast<int>(std::max_element(loads.begin(), loads.end()) - loads.begin());
   const double all = q.tokens_per_rank * static_cast<double>(q.moe->top_k) * q.ep;  // selections of the group
@@ -221,6 +228,19 @@ ExpertPopularity make_popularity(const Skew& skew, std::int64_t experts, std::in
     for (std::size_t j = 0; j < p.draws.clock.size(); ++j) {
       p.shift.push_back((1 - std::exp(-w * p.draws.clock[j])) * (p.draws.next[j] - w));
     }
+  }
+  return p;
+}
+
+ExpertPopularity limit_to_nodes(ExpertPopularity p, int nodes, int nodes_per_token, std::uint64_t seed,
+                                std::int64_t tokens) {
+  if (p.uniform || nodes_per_token <= 0 || nodes_per_token >= nodes) return p;
+  TokenSampler sampler(p.weights, p.top_k, nodes, nodes_per_token);
+  Random random(seed ^ 0x6c696d6974ULL);
+  std::fill(p.loads.begin(), p.loads.end(), 0.0);
+  const double share = 1.0 / static_cast<double>(tokens * p.top_k);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (const std::int32_t e : sampler.draw(random)) p.loads[static_cast<std::size_t>(e)] += share;
   }
   return p;
 }
@@ -253,11 +273,12 @@ ExpertLoad expert_load(const ExpertLoadQuestion& q) {
       own = q.redundant > 0 ? place_balanced(p.loads, q.ep, q.redundant) : place_contiguous(moe.experts, q.ep);
     }
     const ExpertPlacement& placement = own ? *own : *q.placement;
-    const Reach reach = reach_of(p, placement, q.ranks_per_node);
+    const std::vector<double> kept = kept_loads(p.loads, q.capacity_factor);
+    const Reach reach = reach_of(p, placement, kept, q.ranks_per_node);
     skewed_reach(q, reach, out);
-    placed_work(q, p, placement, out);
-    out.busiest_network = out.nodes > 1 ? busiest_over_mean(reach.node) : 1;
-    out.busiest_nvlink = busiest_over_mean(reach.rank);
+    placed_work(q, p, placement, kept, out);
+    out.busiest_network = out.nodes > 1 ? busiest_over_mean(reach.node_sent) : 1;
+    out.busiest_nvlink = busiest_over_mean(reach.rank_sent);
   }
   count_copies(q, out);
   const double values = q.tokens_per_rank * static_cast<double>(q.hidden) * (1 - out.dropped);

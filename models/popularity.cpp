@@ -218,19 +218,24 @@ std::vector<double> expected_loads(std::span<const double> weights, std::int64_t
   return loads;
 }
 
+std::vector<double> cap_loads(std::span<const double> loads, std::int64_t top_k) {
+  std::vector<double> share(loads.begin(), loads.end());
+  normalise(share);
+  const double most = 1.0 / static_cast<double>(top_k);
+  for (std::size_t round = 0; round < share.size(); ++round) {  // each round caps at least one more, or ends
+    double capped = 0, free = 0;
+    for (const double l : share) (l >= most ? capped : free) += std::min(l, most);
+    if (free <= 0 || capped + free >= 1 - 1e-12) break;
+    for (double& l : share) l = l >= most ? most : std::min(most, l * (1 - capped) / free);
+  }
+  return share;
+}
+
 std::vector<double> weights_of_loads(std::span<const double> loads, std::int64_t top_k) {
   constexpr double kMost = 1 - 1e-6;  // a load of 1/k exactly would need an infinite weight
   const double k = static_cast<double>(top_k);
-  std::vector<double> chance(loads.begin(), loads.end());
-  normalise(chance);
+  std::vector<double> chance = cap_loads(loads, top_k);
   for (double& p : chance) p *= k;
-  for (int round = 0; round < 64; ++round) {  // cut at 1, share the cut among the rest in proportion
-    double cut = 0, free = 0;
-    for (const double p : chance) (p >= kMost ? cut : free) += p >= kMost ? kMost : p;
-    if (free <= 0 || std::abs(cut + free - k) < 1e-9) break;
-    const double scale = (k - cut) / free;
-    for (double& p : chance) p = p >= kMost ? kMost : std::min(p * scale, kMost);
-  }
   std::vector<double> weights;
   for (double& p : chance) {
     p = std::clamp(p, 1e-12, kMost);

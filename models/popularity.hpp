@@ -59,6 +59,9 @@ double probability_untouched(std::span<const double> set, const MeanDraws&);
 /// otherwise (a test measures it).
 std::vector<double> expected_loads(std::span<const double> weights, std::int64_t top_k);
 
+/// Loads as shares (sum 1), those above 1/k cut to it and the cut shared among the others in proportion.
+std::vector<double> cap_loads(std::span<const double> loads, std::int64_t top_k);
+
 /// Weights (sum 1) whose expected loads are `loads` (any positive scale), loads above 1/k cut to it and the rest scaled
 /// up. Starts at w_i = -ln(1 - k load_i) and corrects the rates until expected_loads() agrees to 1e-6 of a selection.
 std::vector<double> weights_of_loads(std::span<const double> loads, std::int64_t top_k);
