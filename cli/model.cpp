@@ -199,7 +199,10 @@ void print_moe(const Moe& e) {
   print_line("routed, chosen per token", std::to_string(e.experts) + ", " + std::to_string(e.top_k));
   print_line("width, shared width", std::to_string(e.width) + ", " + std::to_string(e.shared_width));
   print_line("teams C(experts, chosen)", teams_text(combinations(e.experts, e.top_k)),
-             "10^" + text_of_number(log10_combinations(e.experts, e.top_k), 4));
+             "10^" + text_of_number(log10_combinations(e.experts, e.top_k), 4) +
+                 (e.groups_per_token < e.groups ? ", before the limit to " + std::to_string(e.groups_per_token) +
+                                                      " of " + std::to_string(e.groups) + " groups"
+                                                : ""));
 }
 
 void print_figures(const Figures& f) {

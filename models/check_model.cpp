@@ -53,7 +53,9 @@ double rough_layer(const Model& m, const Layer& l) {
   const double latent = a.kind == AttentionKind::multi_latent
                             ? d(a.q_lora) * (d(m.hidden) + widths) + d(a.kv_lora) * (d(m.hidden) + 2 * widths)
                             : 0;
-  double sum = d(m.hidden) * 2 * widths + latent;
+  const double index = d(a.index_heads) * d(a.index_dim) * (d(m.hidden) + d(a.q_lora)) + d(a.index_dim) * d(m.hidden);
+  const double taps = widths * 2 * d(a.convolution);
+  double sum = d(m.hidden) * 2 * widths + latent + index + taps;
   if (l.moe)
     sum += 3 * d(m.hidden) * (d(l.moe->experts) * d(l.moe->width) + d(l.moe->shared_width) + d(l.moe->experts));
   return sum + 3 * d(m.hidden) * d(l.mlp.width);
@@ -63,7 +65,9 @@ void check_size(const Model& m, const std::string& where) {
   double sum = 2 * static_cast<double>(m.vocab) * static_cast<double>(m.hidden) +
                static_cast<double>(m.learned_positions) * static_cast<double>(m.hidden);
   for (const Layer& l : m.layers) sum += rough_layer(m, l);
-  for (const Layer& l : m.mtp) sum += rough_layer(m, l);
+  for (const Layer& l : m.mtp) {
+    sum += rough_layer(m, l) + 2 * static_cast<double>(m.hidden) * static_cast<double>(m.hidden + m.vocab);
+  }
   if (!(sum < 0x1.0p53)) throw InputError(where, "the model has more than 2^53 parameters");
 }
 
