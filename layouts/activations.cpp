@@ -128,20 +128,20 @@ void experts(Keeper& k, const ActivationQuestion& q, const Moe& e) {
   k.inside("shared experts", "down input", shared, k.linear(), kMoe | kSharedExperts);
 }
 
-/// Gradients of the outputs of the linear layers that split schedules keep until the weight gradient, bytes per token.
+/// Gradients of the outputs of the linear layers that split schedules keep until the weight gradient, elements per
+/// token. They are kept in the type of the linear inputs: both are operands of the same product.
 double output_gradients(const ActivationQuestion& q, const Layer& l) {
   const Attention& a = l.attention;
   const double sequence = q.sp ? q.tp : 1, h = d(q.hidden);
-  double out =
-      k16 * (d(a.query_width()) / q.tp + (d(a.key_width()) + d(a.value_width())) / kv_cut(q, a)) + k16 * h / sequence;
-  if (l.moe) {
-    const double fe = d(l.moe->width) / q.etp;
-    out += k16 * routed(q, *l.moe) * ((l.moe->gated ? 2 : 1) * fe + h) +
-           k16 * d(l.moe->shared_width) * (l.moe->gated ? 2 : 1) / q.tp;
+  double out = d(a.query_width()) / q.tp + 2 * h / sequence;
+  if (a.kind == AttentionKind::multi_latent) {
+    out += d(a.heads) * d(a.qk_nope + a.v_head) / q.tp + d(a.q_lora + a.kv_lora + a.qk_rope) / sequence;
   } else {
-    out += k16 * (l.mlp.gated ? 2 : 1) * d(l.mlp.width) / q.tp;
+    out += (d(a.key_width()) + d(a.value_width())) / kv_cut(q, a);
   }
-  return out + k16 * h / sequence;
+  if (!l.moe) return out + (l.mlp.gated ? 2 : 1) * d(l.mlp.width) / q.tp;
+  const double inputs = l.moe->gated ? 2 : 1, fe = d(l.moe->width) / q.etp;
+  return out + routed(q, *l.moe) * (inputs * fe + h) + inputs * d(l.moe->shared_width) / q.tp;
 }
 
 /// Worst moment of a layer's backward pass: at the activation function (gradients of its input and output) with the
@@ -225,7 +225,7 @@ LayerActivations layer_activations(const ActivationQuestion& q, const Layer& l, 
   if ((modules & kPerOp) != 0) out.kept += k16 * d(q.hidden) * q.tokens / (q.sp ? q.tp : 1);
   out.recomputed = std::max(0.0, out.all - out.kept);
   out.input = k16 * d(q.hidden) * q.tokens / (q.sp ? q.tp : 1);
-  out.waiting += output_gradients(q, l) * q.tokens;
+  out.waiting += output_gradients(q, l) * q.tokens * Keeper(q).linear();
   out.workspace = backward_workspace(q, l) * q.tokens;
   return out;
 }

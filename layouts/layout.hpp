@@ -124,6 +124,8 @@ struct StageSlice {
 
   bool operator==(const StageSlice&) const = default;
 };
+/// Why the split cannot divide the model, or nothing. Cheap: the automatic split is not made.
+std::optional<std::string> refuse_split(const Layout&, const Model&);
 /// Slices first to last, Layout::slices() entries. InputError("split") where the split does not divide the model.
 std::vector<StageSlice> split_stages(const Layout&, const Model&);
 

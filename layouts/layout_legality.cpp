@@ -1,10 +1,13 @@
 // Why a layout cannot run: arithmetic first, then what the schedule and the modules need. One reason a rule.
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include "base/errors.hpp"
 #include "layouts/layout.hpp"
 #include "models/check_model.hpp"
+#include "sim/framework_notes.hpp"
+#include "sim/schedules.hpp"
 
 namespace shardplan {
 
@@ -122,11 +125,14 @@ Reason pipeline(const Question& q) {
   }
   if (l.vpp > 1 && l.pp == 1) return "vpp" + n(l.vpp) + " without a pipeline: pp is 1";
   if (l.group > 0 && !looped) return "group=" + n(l.group) + ": schedule=" + name + " is not interleaved";
-  try {
-    split_stages(l, q.m);
-  } catch (const InputError& e) {
-    return e.what();
-  }
+  if (auto reason = refuse_split(l, q.m)) return reason;
+  if (l.pp == 1) return {};
+  ScheduleQuestion s;
+  s.ranks = l.pp;
+  s.microbatches = static_cast<int>(std::min<std::int64_t>(microbatches(l, q.w), 1 << 20));
+  s.chunks = l.slices_per_rank();
+  s.group = l.group;
+  if (const auto reason = find_schedule(name).refuse(s)) return "schedule=" + name + ": " + *reason;
   return {};
 }
 
@@ -172,28 +178,28 @@ std::vector<FrameworkNote> framework_notes(const Layout& l, const Model& m, cons
   const auto note = [&](const char* framework, const std::string& why) {
     out.push_back({framework, "refuses: " + why});
   };
-  const std::string name = l.schedule_name();
   for (const Layer& layer : m.layers) {
     const Attention& a = layer.attention;
     if (a.kind != AttentionKind::grouped_query || a.kv_heads % l.tp == 0) continue;
     note("megatron", "num_query_groups (" + n(a.kv_heads) + ") must be a multiple of tp (" + n(l.tp) + ")");
     break;
   }
-  if (l.pp > 1 && name != "1f1b" && name != "interleaved-1f1b") {
-    note("megatron", "schedule " + name + " is not in Megatron-LM (1f1b, interleaved-1f1b)");
-  }
   if (m.has_moe() && l.tp > 1 && !l.sequence_parallel()) {
     note("megatron", "experts with tensor parallelism need sequence parallelism in training");
   }
   if (l.zero_stage() >= 2)
     note("megatron", "zero" + n(l.zero_stage()) + " needs Megatron-FSDP; the distributed optimizer is zero1");
-  const auto m_count = w.global_batch / (std::int64_t{l.mbs} * l.dp);
-  if (name == "interleaved-1f1b" && m_count % l.pp != 0) {
-    note("pytorch", "Interleaved1F1B needs micro-batches (" + n(m_count) +
-                        ") that are a multiple of the rounds of pp (" + n(l.pp) + ")");
+  if (l.pp == 1) return out;
+  ScheduleQuestion q;
+  q.ranks = l.pp;
+  q.microbatches = static_cast<int>(std::min<std::int64_t>(microbatches(l, w), 1 << 20));
+  q.chunks = l.slices_per_rank();
+  q.group = l.group;
+  for (const ScheduleNote& s : schedule_notes(l.schedule_name(), q)) {
+    const bool said =
+        std::any_of(out.begin(), out.end(), [&](const FrameworkNote& f) { return f.framework == s.framework; });
+    if (s.refuses && !said) out.push_back({s.framework, s.note});
   }
-  if (l.placement() == Placement::bidirectional)
-    note("pytorch", "schedule " + name + " is not in torch.distributed.pipelining");
   return out;
 }
 

@@ -167,13 +167,26 @@ Counts counts_of(const Layout& l, const Model& m) {
   }
 }
 
+void check_slices(const Layout& l, int layers) {
+  if (l.slices() > layers + 2) {
+    throw InputError("split", n(l.slices()) + " stages for " + n(layers) + " layers, an embedding and a head");
+  }
+}
+
 }  // namespace
 
-std::vector<StageSlice> split_stages(const Layout& l, const Model& m) {
-  const int layers = static_cast<int>(m.layers.size()), slices = l.slices();
-  if (slices > layers + 2) {
-    throw InputError("split", n(slices) + " stages for " + n(layers) + " layers, an embedding and a head");
+std::optional<std::string> refuse_split(const Layout& l, const Model& m) {
+  try {
+    check_slices(l, static_cast<int>(m.layers.size()));
+    if (l.split != SplitKind::automatic) counts_of(l, m);
+  } catch (const InputError& e) {
+    return e.what();
   }
+  return {};
+}
+
+std::vector<StageSlice> split_stages(const Layout& l, const Model& m) {
+  check_slices(l, static_cast<int>(m.layers.size()));
   const Counts counts = counts_of(l, m);
   std::vector<StageSlice> out;
   int first = 0;
