@@ -27,7 +27,7 @@ class Keeper {
     if (bytes_per_token > 0) out.push_back({part, name, bytes_per_token * q_.tokens, dropped});
   }
 
-  double linear() const { return q_.act_store_fp8 || q_.traits.fp8_linear_inputs ? 1 : k16; }
+  double linear() const { return q_.act_store_fp8 || (q_.narrow && q_.traits.fp8_linear_inputs) ? 1 : k16; }
   double activation() const { return q_.act_store_fp8 ? 1 : k16; }
   double statistics() const { return q_.norm == NormKind::rms ? 4 : 8; }  // rstd; layer norms keep the mean too
   double sequence_cut() const { return sequence_; }
@@ -72,6 +72,10 @@ void grouped_query(Keeper& k, const ActivationQuestion& q, const Attention& a) {
   k.inside("attention", "query", d(a.query_width()), k16);
   k.add("attention", "key", d(a.key_width()) * k16 / kv_cut(q, a), kPerOp);
   k.add("attention", "value", d(a.value_width()) * k16 / kv_cut(q, a));
+  if (q.traits.joined_qkv) {
+    k.add("attention", "joined qkv behind the value",
+          d(a.query_width()) * k16 / q.tp + d(a.key_width()) * k16 / kv_cut(q, a), kPerOp);
+  }
   output_side(k, q, a);
 }
 
@@ -99,7 +103,7 @@ void dense(Keeper& k, const ActivationQuestion& q, const Mlp& mlp) {
   if (mlp.gated) {
     k.inside("mlp", "gate", f, k.activation(), kMlp);
     k.inside("mlp", "up", f, k.activation(), kMlp | kPerOp);
-    if (q.traits.eager_activation) k.inside("mlp", "activated gate", f, k16, kMlp | kPerOp);
+    k.inside("mlp", "inside the activation function", f, q.traits.eager_bytes, kMlp | kPerOp);
   } else {
     k.inside("mlp", "activation input", f, k.activation(), kMlp);
   }
@@ -192,7 +196,11 @@ ActivationQuestion activation_question(const Layout& l, const Model& m, const Wo
   q.ulysses = l.cp_by == ContextParallel::ulysses;
   q.load = load;
   q.act_store_fp8 = l.act_store_fp8.value_or(false);
+  q.narrow = bytes_of(w.precision) < k16;
   q.traits = traits;
+  if (l.compile.value_or(false)) q.traits.eager_bytes = 0;
+  // act-store=bf16 said by the layout overrules the stack.
+  if (l.act_store_fp8.has_value() && !*l.act_store_fp8) q.traits.fp8_linear_inputs = false;
   return q;
 }
 

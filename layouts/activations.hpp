@@ -15,7 +15,8 @@ namespace shardplan {
 struct ActivationTraits {
   bool unfused_attention = false;  // softmax input and output in memory: 2 bytes a score each kept tensor
   bool dropout = false;            // one-byte masks (and, without fused attention, the dropped scores)
-  bool eager_activation = false;   // silu(gate) is kept beside gate and up (no fused SwiGLU)
+  double eager_bytes = 0;          // an FFN element: what an activation function made of several kernels keeps more
+  bool joined_qkv = false;         // the value is a view of the joined QKV output, which stays alive with it
   bool fp8_linear_inputs =
       false;  // FP8 recipes that keep the quantised input of a linear layer instead of the 16-bit one
 };
@@ -53,6 +54,7 @@ struct ActivationQuestion {
   bool ulysses = false;        // attention's output is kept before and after the exchange of heads
   double load = 1;             // routed tokens of this rank over the mean
   bool act_store_fp8 = false;  // linear and activation-function inputs at one byte
+  bool narrow = false;         // FP8 or FP4 products
   ActivationTraits traits;
 };
 ActivationQuestion activation_question(const Layout&, const Model&, const Workload&, const ActivationTraits&,

@@ -193,6 +193,18 @@ void read_measured(const Field& f, MeasuredRun& run) {
                                          : MemoryKind::unknown;
 }
 
+/// The first "_YYYYMM_" of a source's file name, 2015 or later; 0 where there is none.
+int month_in(const std::string& source) {
+  for (std::size_t i = 0; i + 8 <= source.size(); ++i) {
+    if (source[i] != '_' || source[i + 7] != '_' || source.compare(i + 1, 2, "20") != 0) continue;
+    int month = 0;
+    for (std::size_t k = i + 1; k < i + 7; ++k)
+      month = source[k] >= '0' && source[k] <= '9' ? month * 10 + (source[k] - '0') : -1000000000;
+    if (month >= 201501 && month % 100 >= 1 && month % 100 <= 12) return month;
+  }
+  return 0;
+}
+
 void read_rest(const Field& row, MeasuredRun& run) {
   const Field layout = row.at("layout");
   run.precision = text_or(layout, "precision", "bf16");
@@ -223,6 +235,7 @@ MeasuredRun read_run(const Field& row) {
     run.stack = text_or(row, "stack", "");
     run.stack_version = text_or(row, "stack_version", "");
     run.notes = text_or(row, "notes", "");
+    run.month = month_in(text_or(row, "source", ""));
     run.score = flag_or(row, "score", false);
     run.score_memory = flag_or(row, "score_memory", false);
     if (const auto measured = row.find("measured")) read_measured(*measured, run);
@@ -235,6 +248,17 @@ MeasuredRun read_run(const Field& row) {
     run.skipped = place + ": " + e.what();
   }
   return run;
+}
+
+double reported_bytes(const MemoryReport& m, MemoryKind kind, const MemoryTraits& traits) {
+  double most = 0;
+  for (const RankMemory& r : m.ranks) {
+    const double bytes = kind == MemoryKind::device     ? r.device()
+                         : kind == MemoryKind::reserved ? r.reserved()
+                                                        : r.allocated();
+    if (r.stage == 0 || !traits.reports_first_rank) most = std::max(most, bytes);
+  }
+  return most;
 }
 
 std::vector<MeasuredRun> read_runs(const std::string& path) {

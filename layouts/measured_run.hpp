@@ -7,6 +7,7 @@
 #include "base/field.hpp"
 #include "hardware/cluster.hpp"
 #include "layouts/layout.hpp"
+#include "layouts/memory.hpp"
 #include "models/model.hpp"
 
 namespace shardplan {
@@ -33,6 +34,7 @@ struct MeasuredRun {
   std::optional<bool> balanced_routing;
   std::optional<bool> token_drop;  // capacity factor in use
   std::string notes;
+  int month = 0;  // 202412: the date in the name of its source, 0 = none; stands in for an unstated release
 
   std::optional<double> step_time_s;
   std::optional<double> memory_bytes, reserved_bytes;
@@ -41,6 +43,9 @@ struct MeasuredRun {
 
 /// One row. Throws InputError only where the row has no id; everything else that stands in the way is `skipped`.
 MeasuredRun read_run(const Field& row);
+/// The figure of a prediction that a run's memory is compared with: of that kind (unknown: allocated), largest of the
+/// pipeline ranks or, where the stack's logs print the first one, of that.
+double reported_bytes(const MemoryReport&, MemoryKind, const MemoryTraits&);
 /// Every row of the file ({"schema": "shardplan-runs/1", "rows": [...]}).
 std::vector<MeasuredRun> read_runs(const std::string& path);
 

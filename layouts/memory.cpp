@@ -37,6 +37,12 @@ struct Kind {
   LayerActivations activations;
 };
 
+const Recipe& recipe_of(const MemoryOptions& o, const Workload& w) {
+  if (!o.recipe.empty()) return find_recipe(o.recipe);
+  const bool half = w.precision == DataType::fp16 && !o.traits.recipe_fp16.empty();
+  return find_recipe(half ? o.traits.recipe_fp16 : o.traits.recipe);
+}
+
 /// Everything that all ranks share.
 struct Question {
   const Model& model;
@@ -55,11 +61,15 @@ struct Question {
   Question(const Model& m, const Cluster& c, const Layout& l, const Workload& w, const MemoryOptions& o);
 
   double gradient_bytes() const {
-    if (!layout.grad_accumulate_fp32) return recipe.gradient;
-    return *layout.grad_accumulate_fp32 ? 4 : k16;
+    if (layout.grad_accumulate_fp32) {
+      return *layout.grad_accumulate_fp32 == recipe.accumulates_fp32 ? recipe.gradient
+                                                                     : (*layout.grad_accumulate_fp32 ? 4 : k16);
+    }
+    const bool narrow = layout.grad_reduce_fp32.has_value() && !*layout.grad_reduce_fp32;
+    return narrow && options.traits.gradients_follow_reduction ? k16 : recipe.gradient;
   }
   /// Gradients are made in 16 bits and added to an FP32 sum: a temporary of the matrix's size while the sum is made.
-  bool makes_temporaries() const { return gradient_bytes() > k16 && layout.zero_stage() < 3; }
+  bool makes_temporaries() const { return recipe.temporaries && gradient_bytes() > k16 && layout.zero_stage() < 3; }
   double sequence_bytes() const {  // one 16-bit hidden state of a micro-batch, as sequence parallelism leaves it
     return k16 * d(model.hidden) * activation.tokens / (activation.sp ? activation.tp : 1);
   }
@@ -76,10 +86,11 @@ Question::Question(const Model& m, const Cluster& c, const Layout& l, const Work
       layout(l),
       workload(w),
       options(o),
-      recipe(find_recipe(o.recipe.empty() ? o.traits.recipe : o.recipe)),
+      recipe(recipe_of(o, w)),
       activation(activation_question(l, m, w, o.traits.activation, o.load)),
       vocab(padded_vocab(m, l.tp, o.traits.vocab_multiple)),
       ends(end_weights(m, l.tp, vocab)) {
+  if (!l.cp_by) activation.ulysses = o.traits.cp_ulysses;
   kinds.reserve(4);
   kind_of.reserve(m.layers.size());
   for (const Layer& layer : m.layers) kind_of.push_back(kind(layer, false));
@@ -321,7 +332,7 @@ void Rank::gathered(Ledger& out, Instant instant) const {
 void Rank::steady(Ledger& out) const {
   const MemoryTraits& t = q_.options.traits;
   states(out);
-  if (q_.options.rates != Rates::datasheet) out.add(buffers, "matrix-product workspace", t.matmul_workspace);
+  if (q_.options.rates != Rates::datasheet) out.add(buffers, "workspaces of libraries", t.fixed_buffers);
   if (q_.layout.pp > 1) out.add(buffers, "pipeline messages", 2 * q_.sequence_bytes());
   if (t.weight_gradient_copies && q_.makes_temporaries()) {
     std::vector<bool> seen(q_.kinds.size(), false);
@@ -382,7 +393,8 @@ void Rank::slack(Ledger& out, Instant instant) const {
   const MemoryTraits& t = q_.options.traits;
   if (instant != Instant::embedding_gradient)
     out.add(MemoryTerm::slack, "block of the embedding's gradient", embedding_temporary());
-  if (instant != Instant::layer) out.add(MemoryTerm::slack, "blocks of layers' backward passes", workspace_);
+  if (instant != Instant::layer)
+    out.add(MemoryTerm::slack, "blocks of layers' backward passes", workspace_ + recomputed_);
   out.add(MemoryTerm::slack, "allocator, constant", t.slack_bytes);
   double moving = 0;
   for (const MemoryTerm term : {activations, logits, MemoryTerm::gathered, workspace})

@@ -50,19 +50,23 @@ struct MemoryTraits {
   std::string name;
   std::string source;
   std::string recipe = "megatron";
+  std::string recipe_fp16;  // in FP16 runs, where it differs
   ActivationTraits activation;
-  std::int64_t vocab_multiple = 128;         // vocabulary padded to this x tp; 0 = not padded
-  double loss_kept = 2;                      // bytes a logit from the loss's forward to its backward pass
-  double loss_peak = 2;                      // bytes a logit alive at the loss's worst moment (kept included)
-  double head_gradient = 2;                  // bytes a logit alive while the head's weight gradient is made
-  bool weight_gradient_copies = true;        // one 16-bit gradient-shaped dummy of each distinct matrix stays allocated
-  double matmul_workspace = 32 * 1048576.0;  // bytes
-  double slack_bytes = 0;                    // allocator: constant part
-  double slack_fraction = 0;                 // and a share of what comes and goes (activations, logits, workspace)
-  double context_bytes = 0;                  // driver, kernels and NCCL
+  std::int64_t vocab_multiple = 128;        // vocabulary padded to this x tp; 0 = not padded
+  double loss_kept = 2;                     // bytes a logit from the loss's forward to its backward pass
+  double loss_peak = 2;                     // bytes a logit alive at the loss's worst moment (kept included)
+  double head_gradient = 2;                 // bytes a logit alive while the head's weight gradient is made
+  bool weight_gradient_copies = true;       // one 16-bit gradient-shaped dummy of each distinct matrix stays allocated
+  double fixed_buffers = 32 * 1048576.0;    // bytes: workspaces of libraries and the like
+  bool gradients_follow_reduction = false;  // the gradient buffer has the type of the reduction (grad-reduce=)
+  bool cp_ulysses = false;                  // context parallelism by all-to-all where the layout does not say
+  bool reports_first_rank = false;          // its logs print the memory of the first pipeline rank
+  double slack_bytes = 0;                   // allocator: constant part
+  double slack_fraction = 0;                // and a share of what comes and goes (activations, logits, workspace)
+  double context_bytes = 0;                 // driver, kernels and NCCL
 };
-/// InputError(where) with "did you mean". Stacks without an entry of their own use their framework's.
-MemoryTraits memory_traits(const std::string& stack, const std::string& where = "--stack");
+/// InputError(where) with "did you mean". `month` (202412; 0 = the newest) picks what an older release did.
+MemoryTraits memory_traits(const std::string& stack, const std::string& where = "--stack", int month = 0);
 
 struct MemoryOptions {
   std::string recipe;               // "" = the stack's

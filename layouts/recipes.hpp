@@ -15,6 +15,8 @@ struct Recipe {
   double optimizer = 12;         // master weight and moments
   double gathered = 2;           // of a weight gathered for use (zero3)
   bool shards_optimizer = true;  // false: zero1 does not apply (no distributed optimizer)
+  bool accumulates_fp32 = true;
+  bool temporaries = false;  // a 16-bit weight gradient exists for a moment before it is added to the sum
 
   double total() const { return weight + gradient + optimizer; }
 };
