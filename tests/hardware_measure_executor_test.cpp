@@ -30,7 +30,7 @@ struct Case {
   const char* schedule;
   int blocks_per_slot;  // so that every schedule holds 4 blocks on 2 ranks
 };
-constexpr Case kCases[] = {{"gpipe", 2}, {"1f1b", 2}, {"interleaved-1f1b", 1}};
+constexpr Case kCases[] = {{"gpipe", 2}, {"1f1b", 2}, {"interleaved-1f1b", 1}, {"zb-h1", 2}};
 
 ExecutorOptions tiny_options(const Case& c) {
   ExecutorOptions o;
@@ -104,9 +104,9 @@ TEST_CASE("T4: gradients, live activations, message counts and bytes of an execu
     }
     CHECK(sent == messages.messages);
     CHECK(bytes == messages.bytes);
-    if (&c == &kCases[2])
+    if (&c == &kCases[3])
       std::printf(
-          "T4 exact: 3 schedules, gradients equal (checksum %016llx), live activations, %lld messages and %lld bytes "
+          "T4 exact: 4 schedules, gradients equal (checksum %016llx), live activations, %lld messages and %lld bytes "
           "as simulated\n",
           static_cast<unsigned long long>(checksum), static_cast<long long>(sent), static_cast<long long>(bytes));
   }
@@ -144,11 +144,21 @@ TEST_CASE("the virtual clock of a step is exactly the replay of its recorded pas
 }
 
 TEST_CASE("a wrong order or a lost message is named, not waited for", "[measure]") {
-  const Case one_f_one_b = kCases[1];
+  const Case one_f_one_b = kCases[1], zero_bubble = kCases[3];
   SECTION("a backward pass before its forward pass") {
     Order order = order_of("1f1b", 2, 4);
     std::swap(order.passes[1][0], order.passes[1][1]);
     CHECK(error_of_step(order, tiny_options(one_f_one_b)).find("comes before its forward pass") != std::string::npos);
+  }
+  SECTION("a weight gradient before its input gradient") {
+    Order order = order_of("zb-h1", 2, 4);
+    auto& passes = order.passes[1];
+    const auto input =
+        std::find_if(passes.begin(), passes.end(), [](const Pass& p) { return p.kind == PassKind::input_grad; });
+    const auto weight =
+        std::find_if(passes.begin(), passes.end(), [](const Pass& p) { return p.kind == PassKind::weight_grad; });
+    std::iter_swap(input, weight);
+    CHECK(error_of_step(order, tiny_options(zero_bubble)).find("comes before its input gradient") != std::string::npos);
   }
   SECTION("a pass that is missing") {
     Order order = order_of("1f1b", 2, 4);

@@ -199,7 +199,7 @@ TEST_CASE("T1 and T3: replayed and predicted steps against the wall clock on two
   std::string t1, t3;
   bool t1_noisy = false, t3_noisy = false;
   for (const Setup& setup :
-       {Setup{"gpipe", 2, 2, 2}, Setup{"1f1b", 2, 4, 2}, Setup{"interleaved-1f1b", 2, 4, 1}, Setup{"1f1b", 2, 2, 2}}) {
+       {Setup{"gpipe", 2, 2, 2}, Setup{"1f1b", 2, 4, 2}, Setup{"interleaved-1f1b", 2, 4, 1}, Setup{"zb-h1", 2, 2, 2}}) {
     WallVerdicts v = wall_rounds(setup, rounds);
     if (!kSanitized && ((!v.traced.noisy() && std::abs(v.traced.error) > kT1) ||
                         (!v.sampled.noisy() && std::abs(v.sampled.error) > kT3)))
@@ -235,8 +235,8 @@ TEST_CASE("T2: predicted steps against virtual time, up to 8 ranks, data-paralle
     if (!kSanitized) CHECK(std::abs(error) <= kT2);
   };
   for (const Setup& setup :
-       {Setup{"gpipe", 2, 4, 2}, Setup{"1f1b", 2, 4, 2}, Setup{"interleaved-1f1b", 2, 4, 1}, Setup{"gpipe", 2, 4, 2},
-        Setup{"1f1b", 4, 8, 1}, Setup{"gpipe", 4, 8, 1}, Setup{"1f1b", 8, 8, 1}, Setup{"1f1b", 2, 2, 2, 2}}) {
+       {Setup{"gpipe", 2, 4, 2}, Setup{"1f1b", 2, 4, 2}, Setup{"interleaved-1f1b", 2, 4, 1}, Setup{"zb-h1", 2, 4, 2},
+        Setup{"1f1b", 4, 8, 1}, Setup{"zb-h1", 4, 8, 1}, Setup{"1f1b", 8, 8, 1}, Setup{"1f1b", 2, 2, 2, 2}}) {
     judge(name_of(setup), retried([&] { return virtual_error(setup, rounds); }, kT2));
   }
   for (const int ranks : {2, 4}) {

@@ -275,7 +275,7 @@ StepJob expert_job(int experts_per_rank, double skew, const BlockShape& block) {
 /// Schedules on 2 and 4 ranks, a data-parallel step, an expert step of compute and one that is mostly copies.
 std::vector<StepJob> step_jobs() {
   std::vector<StepJob> jobs;
-  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b"}) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
     for (const int ranks : {2, 4}) jobs.push_back(pipeline_job(schedule, ranks, 4, 1, {64, 128, 128}));
   }
   jobs.push_back(pipeline_job("1f1b", 1, 4, 2, {32, 128, 128}));

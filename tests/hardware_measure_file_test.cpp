@@ -1,0 +1,139 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "base/errors.hpp"
+#include "base/field.hpp"
+#include "hardware/cluster.hpp"
+#include "hardware/measure/calibrate.hpp"
+#include "hardware/measure/cpu_backend.hpp"
+#include "hardware/measure/measuring.hpp"
+#include "hardware/measure/sha256.hpp"
+
+using namespace shardplan;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+MeasuringFile small_file() {
+  MeasuringFile file;
+  file.tool = {{"name", "shardplan"}};
+  file.device = {{"name", "host-cpu"}};
+  MeasuredPoint p;
+  p.kernel = "gemm";
+  p.numbers = {{"m", 64}, {"n", 32}, {"k", 16}};
+  p.words = {{"dtype", "fp32"}, {"pass", "forward"}};
+  p.flops = 2.0 * 64 * 32 * 16;
+  p.bytes = 4;
+  set_samples(p, {1e-5, 1.1e-5, 1.2e-5, 1.1e-5, 1.3e-5}, true);
+  file.points.push_back(p);
+  return file;
+}
+
+std::string error_of(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  text.replace(at, from.size(), to);
+  try {
+    parse_measuring(text, "f.json");
+  } catch (const InputError& e) {
+    return e.where() + ": " + e.what();
+  }
+  return "";
+}
+
+double worst_step(const Calibration& c) {
+  double worst = 0;
+  for (const StepComparison& step : c.steps) worst = std::max(worst, std::abs(step.error()));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("SHA-256 gives the digests of the standard's examples") {
+  CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
+TEST_CASE("a measuring file survives writing and reading") {
+  const std::string text = measuring_text(small_file());
+  const MeasuringFile read = parse_measuring(text, "f.json");
+  CHECK(read.warnings.empty());
+  CHECK(read.points.at(0).time.median == Approx(1.1e-5).epsilon(1e-12));
+  CHECK(read.points.at(0).number("n") == 32);
+  CHECK(read.points.at(0).word("pass") == "forward");
+  CHECK(measuring_text(read) == text);
+}
+
+TEST_CASE("a measuring file that cannot be trusted is refused with its place") {
+  const std::string text = measuring_text(small_file());
+  CHECK(error_of(text, "shardplan-measure/1", "shardplan-measure/2") ==
+        "f.json: /schema: this program reads version 1 of measuring files, this one is version 2");
+  CHECK(error_of(text, "shardplan-measure/1", "shardplan-measure/1.4").empty());
+  CHECK(error_of(text, "shardplan-measure/1", "other/1").find("f.json: /schema: expected \"shardplan-measure/1\"") ==
+        0);
+  CHECK(error_of(text, "\"n\": 5", "\"n\": 3") == "f.json: /points/0/n: too few samples: 3, at least 5 are needed");
+  CHECK(error_of(text, "\"n\": 5", "\"n\": 6") == "f.json: /points/0/samples_s: has 5 samples, n says 6");
+  CHECK(error_of(text, "\"median_s\": 1.1e-05", "\"median_s\": 0") ==
+        "f.json: /points/0/median_s: expected a number above zero, got 0");
+  CHECK(error_of(text, "\"median_s\": 1.1e-05", "\"median_s\": NaN").find("f.json: not JSON") == 0);
+  CHECK(error_of(text, "\"median_s\": 1.1e-05", "\"median_s\": 1e999").find("out of range") != std::string::npos);
+  CHECK(error_of(text, "\"median_s\": 1.1e-05", "\"median_s\": 9").find("quantiles out of order") != std::string::npos);
+  CHECK(error_of(text, "\"kernel\"", "\"kernal\"").find("did you mean \"kernel\"") != std::string::npos);
+  CHECK(error_of(text, "\"hot\"", "\"warm\"") == "f.json: /points/0/state: expected hot, cold or graph, got \"warm\"");
+}
+
+TEST_CASE("points that were edited after measuring are noticed") {
+  std::string text = measuring_text(small_file());
+  text.replace(text.find("\"p90_s\": "), 9, "\"p90_s\": 9");
+  const MeasuringFile read = parse_measuring(text, "f.json");
+  REQUIRE(read.warnings.size() == 1);
+  CHECK(read.warnings[0] == "f.json: the points were changed after they were measured (sha256 differs)");
+}
+
+TEST_CASE("measuring this machine gives a cluster with which its steps are predicted within 15 %", "[measure]") {
+  if (kSanitized) return;  // times of an instrumented program say nothing
+  double worst = 0;
+  Calibration c;
+  MeasuringFile file;
+  for (int attempt = 0; attempt < 2; ++attempt) {  // once more with fresh calibration
+    file = parse_measuring(measuring_text(measure_cpu({true, false, "test"})), "cpu.json");
+    c = calibrate_cluster({file}, "host-cpu");
+    worst = worst_step(c);
+    if (worst <= 0.15) break;
+  }
+  std::string figures;
+  for (const StepComparison& step : c.steps) {
+    char line[160];
+    std::snprintf(line, sizeof line, "%s %s %+.1f %%", figures.empty() ? "" : ";", step.step.c_str(),
+                  100 * step.error());
+    figures += line;
+  }
+  std::printf("T2 from a measuring file, gate 15 %%:%s\n", figures.c_str());
+  CHECK(c.steps.size() == 11);
+  CHECK(worst <= 0.15);
+
+  // The file is a cluster that the other verbs read.
+  const std::string path = (std::filesystem::temp_directory_path() / "shardplan_host_test.json").string();
+  write_text_file(path, c.cluster);
+  const Cluster host = load_cluster(path);
+  std::filesystem::remove(path);
+  CHECK(host.gpu.peak(DataType::fp32) > 1e8);
+  CHECK_FALSE(host.gpu.peak_flops[static_cast<std::size_t>(DataType::fp32)].assumed);
+
+  SECTION("half the bandwidth in the calibration is outside the gate") {
+    for (MeasuredPoint& p : file.points) {
+      if (p.kernel == "copy" || p.kernel == "add") p.time.median *= 2;
+    }
+    CHECK(worst_step(calibrate_cluster({file}, "host-cpu")) > 0.15);
+  }
+}
