@@ -22,29 +22,39 @@
 namespace shardplan {
 namespace {
 
-constexpr int kPasses = 3;                        // over all kernels and steps, so that a slow minute hits all alike
+constexpr int kPasses = 8;                        // over all kernels and steps, so that a slow moment hits all alike
 constexpr std::int64_t kRotatedFloats = 1 << 20;  // 4 MiB: operands come from beyond L2, as they do in a step
+constexpr std::int64_t kLargestFloats = 1 << 20;  // of one operand
 
-/// Random operands, cut into buffers that a kernel uses in turn.
-class Rotation {
- public:
-  Rotation(std::int64_t floats, std::uint64_t seed)
-      : floats_(floats), buffers_(std::max<std::int64_t>(1, kRotatedFloats / std::max<std::int64_t>(1, floats))) {
+/// One thread's memory: random operands that are only read, and room that is written. Each operand of a kernel has a
+/// third.
+struct Arena {
+  std::vector<float> read, write;
+
+  explicit Arena(std::uint64_t seed) : write(3 * kRotatedFloats, 0.01f) {
     Random random(seed);
-    data_.resize(static_cast<std::size_t>(floats_ * buffers_));
-    for (float& x : data_) x = static_cast<float>(random.uniform() - 0.5);
+    read.resize(write.size());
+    for (float& x : read) x = static_cast<float>(random.uniform() - 0.5);
   }
-  float* next() { return data_.data() + floats_ * (at_++ % buffers_); }
-
- private:
-  std::int64_t floats_, buffers_, at_ = 0;
-  std::vector<float> data_;
 };
 
-/// A kernel to time: its record, and a maker of the function that runs it once (one maker call a thread).
+/// A third of an arena, cut into buffers that a kernel uses in turn.
+class Rotation {
+ public:
+  Rotation(std::vector<float>& arena, int third, std::int64_t floats)
+      : begin_(arena.data() + third * kRotatedFloats), floats_(floats), buffers_(kRotatedFloats / floats) {}
+  float* next() { return begin_ + floats_ * (at_++ % buffers_); }
+
+ private:
+  float* begin_;
+  std::int64_t floats_, buffers_, at_ = 0;
+};
+
+/// A kernel to time: its record, and a maker of the function that runs it once in a thread's
+/// arena.
 struct Job {
   MeasuredPoint point;
-  std::function<std::function<void()>(std::uint64_t seed)> make;
+  std::function<std::function<void()>(Arena&)> make;
   std::vector<double> samples;
 };
 
@@ -56,12 +66,16 @@ Job gemm_job(const std::string& pass, std::int64_t m, std::int64_t n, std::int64
   job.point.flops = 2.0 * static_cast<double>(m * n * k);
   job.point.bytes = 4.0 * static_cast<double>(m * k + k * n + m * n);
   job.point.state = "cold";
-  job.make = [=](std::uint64_t seed) -> std::function<void()> {
-    auto x = std::make_shared<Rotation>(m * k, seed), y = std::make_shared<Rotation>(m * n, seed + 1);
-    auto w = std::make_shared<std::vector<float>>(static_cast<std::size_t>(k * n), 0.01f);
-    if (pass == "forward") return [=] { gemm_forward(m, n, k, x->next(), w->data(), y->next()); };
-    if (pass == "input-grad") return [=] { gemm_input_grad(m, n, k, y->next(), w->data(), x->next()); };
-    return [=] { gemm_weight_grad(m, n, k, x->next(), y->next(), w->data()); };
+  job.make = [=](Arena& arena) -> std::function<void()> {
+    auto in = [&arena](int third, std::int64_t floats) {
+      return std::make_shared<Rotation>(arena.read, third, floats);
+    };
+    auto out = std::make_shared<Rotation>(arena.write, 0, pass == "forward" ? m * n : m * k);
+    auto gradient = std::make_shared<Rotation>(arena.write, 1, k * n);
+    auto x = in(0, m * k), y = in(1, m * n), w = in(2, k * n);
+    if (pass == "forward") return [=] { gemm_forward(m, n, k, x->next(), w->next(), out->next()); };
+    if (pass == "input-grad") return [=] { gemm_input_grad(m, n, k, y->next(), w->next(), out->next()); };
+    return [=] { gemm_weight_grad(m, n, k, x->next(), y->next(), gradient->next()); };
   };
   return job;
 }
@@ -73,11 +87,11 @@ Job elementwise_job(const std::string& kind, std::int64_t n) {
   job.point.numbers = {{"elements", static_cast<double>(n)}};
   job.point.bytes = 4.0 * static_cast<double>(n) * (kind == "add" || kind == "mask" ? 3 : 2);
   job.point.state = "cold";
-  job.make = [=](std::uint64_t seed) -> std::function<void()> {
-    auto a = std::make_shared<Rotation>(n, seed), b = std::make_shared<Rotation>(n, seed + 1);
+  job.make = [=](Arena& arena) -> std::function<void()> {
+    auto a = std::make_shared<Rotation>(arena.read, 0, n), b = std::make_shared<Rotation>(arena.write, 0, n);
     if (kind == "copy") return [=] { std::memcpy(b->next(), a->next(), static_cast<std::size_t>(n) * sizeof(float)); };
     if (kind == "add") return [=] { add(n, a->next(), b->next()); };
-    if (kind == "relu") return [=] { relu(n, a->next()); };
+    if (kind == "relu") return [=] { relu(n, b->next()); };
     return [=] { mask(n, a->next(), b->next()); };
   };
   return job;
@@ -97,7 +111,7 @@ std::vector<Job> kernel_jobs(bool quick) {
     }
   }
   for (const char* kind : {"copy", "add", "relu", "mask"}) {
-    for (std::int64_t n = 64; n <= (quick ? 1 << 18 : 1 << 22); n *= 2) jobs.push_back(elementwise_job(kind, n));
+    for (std::int64_t n = 64; n <= (quick ? 1 << 18 : kLargestFloats); n *= 2) jobs.push_back(elementwise_job(kind, n));
   }
   return jobs;
 }
@@ -118,19 +132,23 @@ int repeats_for(const std::function<void()>& run) {
   return static_cast<int>(std::clamp(1e-4 / once, 1.0, 64.0));
 }
 
-/// Every core runs the same kernel at the same time; the first thread's samples are kept.
-void run_kernels(std::vector<Job>& jobs, int threads, int samples_a_pass) {
-  run_ranks(
-      threads, true,
+/// Every core runs the same kernel at about the same time; all their samples are kept.
+void run_kernels(std::vector<Job>& jobs, RankTeam& team, std::vector<Arena>& arenas, int samples_a_pass) {
+  std::vector<std::vector<std::vector<double>>> taken(arenas.size(), std::vector<std::vector<double>>(jobs.size()));
+  team.run(
       [&](int rank) {
-        std::vector<double> unused;
-        for (Job& job : jobs) {
-          const auto run = job.make(static_cast<std::uint64_t>(rank) * 17 + 3);
+        const auto r = static_cast<std::size_t>(rank);
+        for (std::size_t j = 0; j < jobs.size(); ++j) {
+          const auto run = jobs[j].make(arenas[r]);
           const int repeats = repeats_for(run);
-          for (int i = 0; i < samples_a_pass; ++i) sample(run, repeats, rank == 0 ? job.samples : unused);
+          for (int i = 0; i < samples_a_pass; ++i) sample(run, repeats, taken[r][j]);
         }
       },
       [] {});
+  for (const auto& by_job : taken) {
+    for (std::size_t j = 0; j < jobs.size(); ++j)
+      jobs[j].samples.insert(jobs[j].samples.end(), by_job[j].begin(), by_job[j].end());
+  }
 }
 
 // ------------------------------------------------------------------------------------------------- messages and
@@ -140,12 +158,12 @@ void run_kernels(std::vector<Job>& jobs, int threads, int samples_a_pass) {
 std::vector<double> time_messages(std::int64_t floats, int samples) {
   std::vector<double> out;
   Mailbox mailbox({floats, floats}, 2, usable_cores() >= 2);
+  RankTeam team(2, true);
   std::vector<std::vector<float>> data(2, std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
   for (int i = 0; i < samples; ++i) {
     mailbox.begin_step();
     std::vector<RankClock> clocks(2);
-    run_ranks(
-        2, true,
+    team.run(
         [&](int r) {
           RankClock& clock = clocks[static_cast<std::size_t>(r)];
           std::vector<float>& own = data[static_cast<std::size_t>(r)];
@@ -176,6 +194,7 @@ std::vector<double> time_all_reduce(std::int64_t floats, int ranks, int samples)
     for (const std::int64_t n : ring_channel_floats(ranks, r, floats)) lengths.push_back(n);
   }
   Mailbox mailbox(lengths, ranks, false);
+  RankTeam team(ranks, true);
   std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks),
                                        std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
   std::vector<double> out;
@@ -183,8 +202,7 @@ std::vector<double> time_all_reduce(std::int64_t floats, int ranks, int samples)
     mailbox.begin_step();
     std::vector<RankClock> clocks(static_cast<std::size_t>(ranks));
     for (auto& v : data) std::fill(v.begin(), v.end(), 1.0f);
-    run_ranks(
-        ranks, true,
+    team.run(
         [&](int r) {
           ring_all_reduce(mailbox, r, r, first, data[static_cast<std::size_t>(r)], clocks[static_cast<std::size_t>(r)]);
           mailbox.finish(r);
@@ -272,15 +290,18 @@ StepJob expert_job(int experts_per_rank, double skew, const BlockShape& block) {
   return job;
 }
 
-/// Schedules on 2 and 4 ranks, a data-parallel step, an expert step of compute and one that is mostly copies.
+/// Schedules on 2 ranks (and 4, where there are cores for them), a data-parallel step, an expert step of compute and
+/// one that is mostly copies.
 std::vector<StepJob> step_jobs() {
   std::vector<StepJob> jobs;
   for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
-    for (const int ranks : {2, 4}) jobs.push_back(pipeline_job(schedule, ranks, 4, 1, {64, 128, 128}));
+    for (const int ranks : {2, 4}) {
+      if (ranks == 2 || usable_cores() >= 4) jobs.push_back(pipeline_job(schedule, ranks, 4, 1, {64, 128, 128}));
+    }
   }
   jobs.push_back(pipeline_job("1f1b", 1, 4, 2, {32, 128, 128}));
   jobs.push_back(expert_job(4, 0.5, {128, 128, 128}));
-  jobs.push_back(expert_job(2, 0, {128, 256, 32}));
+  jobs.push_back(expert_job(2, 0, {128, 256, 64}));
   return jobs;
 }
 
@@ -326,17 +347,19 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
   file.method = {{"clock", "CPU time of the measuring thread"},
                  {"load", "every core runs the same kernel at the same time"},
                  {"data", "random"},
-                 {"cache", "cold: operands rotate through 4 MiB; weights stay"},
-                 {"passes", "3 over all kernels"},
+                 {"cache", "cold: operands of products rotate through 4 MiB each"},
+                 {"passes", "8 over all kernels and steps"},
                  {"warm_up", "2 runs a kernel and pass"}};
   file.before = environment();
   const double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), wall = wall_now();
   std::vector<Job> jobs = kernel_jobs(o.quick);
-  const int threads = std::min(usable_cores(), 8);
+  std::vector<Arena> arenas;
+  for (int i = 0; i < std::min(usable_cores(), 8); ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1);
+  RankTeam team(static_cast<int>(arenas.size()), true);
   std::vector<StepJob> steps = step_jobs();
   for (int pass = 0; pass < kPasses; ++pass) {
-    run_kernels(jobs, threads, o.quick ? 4 : 8);
-    run_steps(steps, o.quick ? 4 : 8);
+    run_kernels(jobs, team, arenas, o.quick ? 1 : 3);
+    run_steps(steps, o.quick ? 2 : 4);
   }
   measure_collectives(file, o);
   const auto keep = [&](auto& job) {

@@ -126,6 +126,7 @@ struct PipelineExecutor::Impl {
   std::vector<std::int64_t> gradient_offset;  // by stage, within its rank's gradient
   std::vector<Rank> ranks;
   std::unique_ptr<Mailbox> mailbox;
+  std::unique_ptr<RankTeam> team;
   std::vector<std::vector<int>> ring_first;  // by rank: each replica's first channel of the all-reduce
   std::atomic<std::uint64_t> checksum{0};
   bool waiting = true;  // false while calibrating
@@ -135,6 +136,7 @@ struct PipelineExecutor::Impl {
     make_data();
     make_ranks();
     make_channels();
+    team = std::make_unique<RankTeam>(static_cast<int>(ranks.size()), options.pin);
   }
 
   int blocks() const {
@@ -463,9 +465,8 @@ struct PipelineExecutor::Impl {
     mailbox->begin_step();
     checksum = 0;
     waiting = true;
-    const auto usage = run_ranks(
-        static_cast<int>(ranks.size()), options.pin, [&](int t) { run_rank(ranks[static_cast<std::size_t>(t)]); },
-        [&] { mailbox->abort(); });
+    const auto usage =
+        team->run([&](int t) { run_rank(ranks[static_cast<std::size_t>(t)]); }, [&] { mailbox->abort(); });
     if (mailbox->stuck()) report_stuck();
     return summary(usage);
   }
@@ -496,8 +497,7 @@ struct PipelineExecutor::Impl {
     waiting = false;
     for (int round = 0; round < rounds; ++round) {
       for (Rank& rank : ranks) reset(rank);
-      run_ranks(
-          static_cast<int>(ranks.size()), options.pin,
+      team->run(
           [&](int t) {
             calibrate_rank(ranks[static_cast<std::size_t>(t)], split, cpu, own[static_cast<std::size_t>(t)]);
           },

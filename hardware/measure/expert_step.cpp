@@ -64,6 +64,7 @@ struct ExpertStep::Impl {
   std::vector<std::vector<float>> weights;   // by expert
   std::vector<Rank> ranks;
   std::unique_ptr<Mailbox> mailbox;
+  std::unique_ptr<RankTeam> team;
 
   explicit Impl(const ExpertStepShape& s) : shape(s), experts(s.ranks * s.experts_per_rank) {
     const BlockShape& b = s.block;
@@ -74,6 +75,7 @@ struct ExpertStep::Impl {
     route();
     make_ranks();
     make_channels();
+    team = std::make_unique<RankTeam>(shape.ranks, shape.pin);
   }
 
   std::int64_t hidden() const { return shape.block.hidden; }
@@ -292,7 +294,7 @@ struct ExpertStep::Impl {
       rank.phases.clear();
       std::fill(rank.gradient.begin(), rank.gradient.end(), 0.0f);
     }
-    const auto usage = run_ranks(shape.ranks, shape.pin, [&](int r) { run_rank(r); }, [&] { mailbox->abort(); });
+    const auto usage = team->run([&](int r) { run_rank(r); }, [&] { mailbox->abort(); });
     ExpertStepRecord record;
     record.cpu_over_wall = 1;
     double begin = std::numeric_limits<double>::infinity(), end = 0;

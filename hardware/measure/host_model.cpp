@@ -80,10 +80,10 @@ HostModel::HostModel(const MeasuringFile& file) {
   double largest_copy = 0;
   for (const MeasuredPoint& p : file.points) {
     if (p.kernel == "gemm") {
-      tables_["gemm " + p.word("pass")].add({p.number("m"), p.number("n"), p.number("k")}, p.time.median);
+      tables_["gemm " + p.word("pass")].add({p.number("m"), p.number("n"), p.number("k")}, p.time.mean);
       best_rate_ = std::max(best_rate_, p.flops / p.time.median);
     } else if (p.kernel == "copy" || p.kernel == "add" || p.kernel == "relu" || p.kernel == "mask") {
-      tables_[p.kernel].add({p.number("elements")}, p.time.median);
+      tables_[p.kernel].add({p.number("elements")}, p.time.mean);
       if (p.kernel == "copy" && p.bytes > largest_copy) {
         largest_copy = p.bytes;
         copy_rate_ = p.bytes / p.time.median;

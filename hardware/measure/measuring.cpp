@@ -16,9 +16,10 @@ ordered_json point_json(const MeasuredPoint& p) {
   ordered_json params = ordered_json::object();
   for (const auto& [name, value] : p.numbers) params[name] = value;
   for (const auto& [name, value] : p.words) params[name] = value;
-  ordered_json out = {{"kernel", p.kernel},  {"params", params},          {"flops", p.flops},    {"bytes", p.bytes},
-                      {"n", p.time.n},       {"median_s", p.time.median}, {"p10_s", p.time.p10}, {"p90_s", p.time.p90},
-                      {"min_s", p.time.min}, {"mad_s", p.time.mad}};
+  ordered_json out = {{"kernel", p.kernel},    {"params", params},    {"flops", p.flops},
+                      {"bytes", p.bytes},      {"n", p.time.n},       {"median_s", p.time.median},
+                      {"mean_s", p.time.mean}, {"p10_s", p.time.p10}, {"p90_s", p.time.p90},
+                      {"min_s", p.time.min},   {"mad_s", p.time.mad}};
   if (!p.samples.empty()) out["samples_s"] = p.samples;
   out["state"] = p.state;
   out["flags"] = p.flags;
@@ -63,6 +64,7 @@ SampleSummary read_summary(const Field& f, bool imported) {
     f.at("n").fail("too few samples: " + std::to_string(t.n) + ", at least " + std::to_string(kFewestSamples) +
                    " are needed");
   t.median = f.at("median_s").positive();
+  t.mean = f.at("mean_s").positive();
   t.p10 = f.at("p10_s").positive();
   t.p90 = f.at("p90_s").positive();
   t.min = f.at("min_s").positive();
@@ -74,8 +76,8 @@ SampleSummary read_summary(const Field& f, bool imported) {
 }
 
 MeasuredPoint read_point(const Field& f, bool imported) {
-  f.allow_only({"kernel", "params", "flops", "bytes", "n", "median_s", "p10_s", "p90_s", "min_s", "mad_s", "samples_s",
-                "state", "flags"});
+  f.allow_only({"kernel", "params", "flops", "bytes", "n", "median_s", "mean_s", "p10_s", "p90_s", "min_s", "mad_s",
+                "samples_s", "state", "flags"});
   MeasuredPoint p;
   p.kernel = f.at("kernel").text();
   const Field params = f.at("params");

@@ -4,7 +4,8 @@
 //   {"schema":"shardplan-measure/1", "tool":{name: text}, "device":{name: text}, "method":{name: text},
 //    "environment":{"before":{name: number}, "after":{name: number}}, "source":{"kind","path","sha256"},
 //    "points":[{"kernel","params":{name: number or
-//    text},"flops","bytes","n","median_s","p10_s","p90_s","min_s","mad_s",
+//    text},"flops","bytes","n","median_s","mean_s","p10_s","p90_s","min_s",
+//               "mad_s",
 //               "samples_s":[...] (optional),"state":"hot|cold|graph","flags":["noisy","throttled","unverified",...]}]}
 // source.kind: measured | nccl-tests | trace. sha256: of the imported file, or of the points where they were measured
 // here, so that an edit shows.

@@ -45,39 +45,74 @@ long involuntary_switches() {
 
 int usable_cores() { return std::max<int>(1, static_cast<int>(allowed_cores().size())); }
 
-std::vector<RankUsage> run_ranks(int ranks, bool pin, const std::function<void(int)>& body,
-                                 const std::function<void()>& on_failure) {
-  const std::vector<int> cores = allowed_cores();
-  pin = pin && ranks <= static_cast<int>(cores.size());
-  std::vector<RankUsage> usage(static_cast<std::size_t>(ranks));
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
-  std::barrier start_line(ranks);
-  const auto one_rank = [&](int rank) {
-    if (pin) pin_to(cores[static_cast<std::size_t>(rank)]);
+struct RankTeam::State {
+  std::barrier<> start, finish;                    // of all ranks and the caller
+  const std::function<void(int)>* body = nullptr;  // nullptr = leave
+  const std::function<void()>* on_failure = nullptr;
+  std::vector<RankUsage> usage;
+  std::vector<std::exception_ptr> failures;
+  std::vector<std::jthread> threads;
+
+  explicit State(int ranks)
+      : start(ranks + 1),
+        finish(ranks + 1),
+        usage(static_cast<std::size_t>(ranks)),
+        failures(static_cast<std::size_t>(ranks)) {}
+
+  void run_body(int rank) {
     RankUsage& own = usage[static_cast<std::size_t>(rank)];
-    start_line.arrive_and_wait();
     const long switches = involuntary_switches();
     const double cpu = thread_cpu_now();
     own.wall_start = wall_now();
     try {
-      body(rank);
+      (*body)(rank);
     } catch (const StepAborted&) {
     } catch (...) {
       failures[static_cast<std::size_t>(rank)] = std::current_exception();
-      on_failure();
+      (*on_failure)();
     }
     own.wall_end = wall_now();
     own.cpu = thread_cpu_now() - cpu;
     own.involuntary_switches = involuntary_switches() - switches;
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(one_rank, rank);
   }
-  for (const std::exception_ptr& failure : failures) {
+
+  void serve(int rank) {
+    for (;;) {
+      start.arrive_and_wait();
+      if (body == nullptr) return;
+      run_body(rank);
+      finish.arrive_and_wait();
+    }
+  }
+};
+
+RankTeam::RankTeam(int ranks, bool pin) : state_(std::make_unique<State>(ranks)) {
+  const std::vector<int> cores = allowed_cores();
+  pin = pin && ranks <= static_cast<int>(cores.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    state_->threads.emplace_back([this, rank, core = pin ? cores[static_cast<std::size_t>(rank)] : -1] {
+      if (core >= 0) pin_to(core);
+      state_->serve(rank);
+    });
+  }
+}
+
+RankTeam::~RankTeam() {
+  state_->body = nullptr;
+  state_->start.arrive_and_wait();
+  state_->threads.clear();
+}
+
+std::vector<RankUsage> RankTeam::run(const std::function<void(int)>& body, const std::function<void()>& on_failure) {
+  state_->body = &body;
+  state_->on_failure = &on_failure;
+  std::fill(state_->failures.begin(), state_->failures.end(), nullptr);
+  state_->start.arrive_and_wait();
+  state_->finish.arrive_and_wait();
+  for (const std::exception_ptr& failure : state_->failures) {
     if (failure) std::rethrow_exception(failure);
   }
-  return usage;
+  return state_->usage;
 }
 
 void RankClock::begin(double available) {

@@ -1,6 +1,7 @@
 #pragma once
 // Ranks as threads: all leave a start line together, and what each used of its core is recorded.
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace shardplan {
@@ -14,11 +15,23 @@ struct RankUsage {
 /// Cores that this process may use.
 int usable_cores();
 
-/// Runs body(rank) on one thread a rank. pin: rank r stays on the r-th usable core (only where ranks <= cores). An
-/// exception of a body calls on_failure() (which must free the others) and is rethrown at the end, the lowest rank's
-/// first.
-std::vector<RankUsage> run_ranks(int ranks, bool pin, const std::function<void(int)>& body,
-                                 const std::function<void()>& on_failure);
+/// Threads that stay, as the processes of a job do: a second run finds their stacks and heaps warm.
+class RankTeam {
+ public:
+  /// pin: rank r stays on the r-th usable core (only where ranks <= cores).
+  RankTeam(int ranks, bool pin);
+  ~RankTeam();
+  RankTeam(const RankTeam&) = delete;
+  RankTeam& operator=(const RankTeam&) = delete;
+
+  /// Runs body(rank) on every rank, all starting together. An exception of a body calls on_failure() (which must free
+  /// the others) and is rethrown at the end, the lowest rank's first.
+  std::vector<RankUsage> run(const std::function<void(int)>& body, const std::function<void()>& on_failure);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// A rank's own time. Work is charged to it by CPU time: virtual_now is a Lamport clock that stands still while the
 /// thread is preempted and jumps to the sender's time where a message came later.

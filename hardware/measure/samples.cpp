@@ -27,6 +27,7 @@ SampleSummary summarise(const std::vector<double>& seconds) {
   std::vector<double> sorted = seconds;
   std::sort(sorted.begin(), sorted.end());
   s.min = sorted.front();
+  for (const double x : sorted) s.mean += x / static_cast<double>(sorted.size());
   s.median = sorted_quantile(sorted, 0.5);
   s.p10 = sorted_quantile(sorted, 0.1);
   s.p90 = sorted_quantile(sorted, 0.9);

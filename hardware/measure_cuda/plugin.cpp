@@ -45,9 +45,9 @@ ordered_json json_of(const Point& p) {
   for (const auto& [name, value] : p.words) params[name] = value;
   std::vector<std::string> flags = p.flags;
   if (t.p90 > 1.5 * t.p10) flags.push_back("noisy");
-  return {{"kernel", p.kernel},     {"params", params}, {"flops", p.flops}, {"bytes", p.bytes}, {"n", t.n},
-          {"median_s", t.median},   {"p10_s", t.p10},   {"p90_s", t.p90},   {"min_s", t.min},   {"mad_s", t.mad},
-          {"samples_s", p.samples}, {"state", p.state}, {"flags", flags}};
+  return {{"kernel", p.kernel},   {"params", params},       {"flops", p.flops}, {"bytes", p.bytes}, {"n", t.n},
+          {"median_s", t.median}, {"mean_s", t.mean},       {"p10_s", t.p10},   {"p90_s", t.p90},   {"min_s", t.min},
+          {"mad_s", t.mad},       {"samples_s", p.samples}, {"state", p.state}, {"flags", flags}};
 }
 
 /// The same product at the start and at the end: what drifted in between.
