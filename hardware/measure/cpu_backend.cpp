@@ -101,7 +101,7 @@ std::vector<Job> kernel_jobs(bool quick) {
   const std::vector<std::int64_t> tokens =
       quick ? std::vector<std::int64_t>{8, 32, 128} : std::vector<std::int64_t>{1, 4, 16, 32, 64, 128, 256, 512};
   const std::vector<std::int64_t> sides =
-      quick ? std::vector<std::int64_t>{32, 64, 128, 256} : std::vector<std::int64_t>{32, 64, 128, 256, 512};
+      quick ? std::vector<std::int64_t>{32, 64, 128, 256} : std::vector<std::int64_t>{16, 32, 64, 128, 256, 512};
   std::vector<Job> jobs;
   for (const char* pass : {"forward", "input-grad", "weight-grad"}) {
     for (const std::int64_t m : tokens) {
@@ -301,7 +301,7 @@ std::vector<StepJob> step_jobs() {
   }
   jobs.push_back(pipeline_job("1f1b", 1, 4, 2, {32, 128, 128}));
   jobs.push_back(expert_job(4, 0.5, {128, 128, 128}));
-  jobs.push_back(expert_job(2, 0, {128, 256, 64}));
+  jobs.push_back(expert_job(2, 0, {128, 256, 32}));
   return jobs;
 }
 
