@@ -129,7 +129,7 @@ ZbAnswer zb_auto(const ZbQuestion& q) {
   const ZbScore score = evaluator.score(strings);
   answer.makespan = score.makespan;
   answer.window = score.window;
-  answer.gap = score.of(q.objective) / answer.lower_bound - 1;
+  answer.gap = std::max(0.0, score.of(q.objective) / answer.lower_bound - 1);  // sums round differently
   answer.order = order_of(strings, q.microbatches);
   return answer;
 }
