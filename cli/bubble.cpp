@@ -334,6 +334,24 @@ void print_picture(const Order& order, const Replay& r) {
   std::printf("%s", timeline_text(order, r, options).c_str());
 }
 
+/// What overlapped pairs save a rank, against their halves one after the other (at the even times of the question).
+void print_overlap(const Question& q, const Order& order) {
+  std::size_t most = 0;
+  for (const auto& list : order.passes) {
+    const auto pairs =
+        std::count_if(list.begin(), list.end(), [](const Pass& p) { return p.kind == PassKind::overlapped; });
+    most = std::max(most, static_cast<std::size_t>(pairs));
+  }
+  if (most == 0) return;
+  const double serial = q.schedule.forward + q.schedule.input_grad + q.schedule.weight_grad;
+  const double pair = q.overlapped >= 0 ? q.overlapped : serial;
+  const double saved = serial - pair;
+  std::printf(
+      "overlap         a pair takes %s, its halves one after the other %s: each %s %s, up to %zu pairs a rank %s\n",
+      number(pair).c_str(), number(serial).c_str(), saved >= 0 ? "saves" : "costs", number(std::abs(saved)).c_str(),
+      most, number(std::abs(saved) * static_cast<double>(most)).c_str());
+}
+
 void print_search(const Question& q, const ZbAnswer& s) {
   std::printf("search          from %s; %lld orders tried%s\n", s.seed.c_str(), static_cast<long long>(s.tried),
               q.schedule.search ? "" : " (published heuristic only)");
@@ -358,6 +376,7 @@ void print_text(const Question& q, const Answer& a) {
   print_bubbles(a.replay);
   print_form(a);
   if (a.search) print_search(q, *a.search);
+  print_overlap(q, order);
   std::printf("step            %s with %s, of which synchronising %s\n", number(a.step.seconds).c_str(),
               q.optimizer.sync == OptimizerSync::barrier ? "a global-norm barrier" : "post-hoc validation",
               number(a.step.over_window).c_str());

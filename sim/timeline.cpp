@@ -71,7 +71,7 @@ class Line {
       const double share = std::min(to, c + 1.0) - std::max(from, static_cast<double>(c));
       Cell& cell = cells_[c];
       cell.covered += share;
-      if (share <= cell.share) continue;
+      if (share <= cell.share || (labelled && share < 0.5)) continue;
       cell.share = share;
       cell.kind = static_cast<int>(pass.kind);
       cell.text = !labelled ? label[0] : shown < label.size() ? label[shown] : '-';
