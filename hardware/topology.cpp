@@ -12,6 +12,7 @@ struct Topology::Impl {
   TopologyParts parts;
   std::vector<std::int32_t> gpu_vertex;
   std::vector<std::int32_t> series;               // by link
+  std::vector<char> implied;                      // by link
   std::vector<std::vector<std::int32_t>> routes;  // of_graph only: by from * gpus + to
 };
 
@@ -36,7 +37,9 @@ std::vector<std::int32_t> series_of(const TopologyParts& parts) {
     a = root(a), b = root(b);
     if (a == b) return;
     const double ca = parts.links[a].bytes_per_second, cb = parts.links[b].bytes_per_second;
-    if (ca < cb || (ca == cb && a < b)) {
+    // Of equals the network's: what is bound by the NIC is the NIC's.
+    const bool na = parts.links[a].kind == LinkKind::network, nb = parts.links[b].kind == LinkKind::network;
+    if (ca < cb || (ca == cb && (na > nb || (na == nb && a < b)))) {
       least[b] = a;
     } else {
       least[a] = b;
@@ -52,6 +55,30 @@ std::vector<std::int32_t> series_of(const TopologyParts& parts) {
   }
   for (std::size_t l = 0; l < least.size(); ++l) least[l] = root(static_cast<std::int32_t>(l));
   return least;
+}
+
+/// See Topology::implied. With two other neighbours or more, what implies a link is strictly smaller, so that nothing
+/// is implied in a circle; with one other neighbour links are in series.
+std::vector<char> implied_links(const TopologyParts& parts) {
+  const std::size_t vertices = parts.vertices.size();
+  std::vector<double> in(vertices, 0.0), out(vertices, 0.0);
+  std::vector<int> neighbours(vertices, 0);
+  for (const TopologyLink& link : parts.links) {
+    out[link.from] += link.bytes_per_second;
+    in[link.to] += link.bytes_per_second;
+    ++neighbours[link.from];
+  }
+  std::vector<char> implied;
+  constexpr double kRounding = 1e-9;
+  for (const TopologyLink& link : parts.links) {
+    // Every wire has the same capacity both ways: the way back is as much of the sum as the link itself.
+    const auto by = [&](std::int32_t v, const std::vector<double>& sum) {
+      return parts.vertices[v].place != Place::gpu && neighbours[v] > 2 &&
+             link.bytes_per_second >= (sum[v] - link.bytes_per_second) * (1 - kRounding);
+    };
+    implied.push_back(static_cast<char>(by(link.from, in) || by(link.to, out)));
+  }
+  return implied;
 }
 
 std::vector<std::int32_t> gpu_vertices(const TopologyParts& parts) {
@@ -74,6 +101,7 @@ Topology Topology::of(const Cluster& cluster, std::int64_t gpus) {
   impl->parts = build_topology(cluster, gpus);
   impl->gpu_vertex = gpu_vertices(impl->parts);
   impl->series = series_of(impl->parts);
+  impl->implied = implied_links(impl->parts);
   return Topology(std::move(impl));
 }
 
@@ -83,6 +111,7 @@ Topology Topology::of_graph(std::vector<TopologyVertex> vertices, std::vector<To
   impl->parts.links = std::move(links);
   impl->gpu_vertex = gpu_vertices(impl->parts);
   impl->series = series_of(impl->parts);
+  impl->implied = implied_links(impl->parts);
   Topology topology(std::move(impl));
   const std::int64_t n = topology.gpus();
   std::vector<std::vector<std::int32_t>> routes(static_cast<std::size_t>(n * n));
@@ -108,6 +137,7 @@ std::int32_t Topology::vertex_of(std::int64_t rank) const {
   return impl_->gpu_vertex.at(static_cast<std::size_t>(rank));
 }
 std::int32_t Topology::series(std::int32_t link) const { return impl_->series.at(static_cast<std::size_t>(link)); }
+bool Topology::implied(std::int32_t link) const { return impl_->implied.at(static_cast<std::size_t>(link)) != 0; }
 
 std::string Topology::name_of(std::int32_t vertex) const {
   const TopologyVertex& v = impl_->parts.vertices.at(static_cast<std::size_t>(vertex));

@@ -61,6 +61,11 @@ class Topology {
   /// one with the least capacity. Flows need name only that one.
   std::int32_t series(std::int32_t link) const;
 
+  /// Whether the link can never be the bottleneck: it leaves a switch whose other neighbours together send no more than
+  /// its capacity, or enters one whose other neighbours together take no more (a leaf's way up in a network that never
+  /// blocks).
+  bool implied(std::int32_t link) const;
+
   /// Links that any two of these ranks use towards one another, ascending.
   std::vector<std::int32_t> links_of_group(const std::vector<std::int64_t>& ranks) const;
 

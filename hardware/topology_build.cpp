@@ -138,7 +138,7 @@ class Builder {
     for (std::int64_t n = 0; n < s_.nodes; ++n) {
       for (int rail = 0; rail < s_.rails; ++rail) {
         nics_.push_back(vertex(Place::nic, n, rail, s_.rail_nics));
-        parts_.pcie_nic.push_back(wire(switches[n * s_.rails + rail], nics_.back(), nics, LinkKind::pcie));
+        parts_.pcie_nic.push_back(wire(switches[n * s_.rails + rail], nics_.back(), nics, LinkKind::network));
       }
     }
   }
