@@ -106,11 +106,13 @@ void print_show(const Cluster& c) {
               c.gpu.hbm_mib.value > 0 ? "reported_memory" : "[assumed] the label in GiB less 0.5 %");
   std::printf("\nnode: %d GPUs, NVLink domain of %d, %s\n", c.node.gpus, c.node.nvlink_domain,
               std::string(fabric_name(c.node.fabric)).c_str());
+  print_word("source", c.node.source);
   print_figures(c.node, kNodeFigures);
   std::printf("  %-22s %s (nics x nic_bandwidth / gpus)\n", "network per GPU",
               text_of_bytes_per_second(c.network_bytes_per_second_per_gpu()).c_str());
   std::printf("\nnetwork: %s, wired as %s%s\n", c.network.kind.c_str(),
               std::string(wiring_name(c.network.wiring)).c_str(), c.network.sharp ? ", in-network reduction" : "");
+  print_word("source", c.network.source);
   print_figures(c.network, kNetworkFigures);
   if (c.network.nodes_per_leaf_group > 0)
     print_word("nodes_per_leaf_group", std::to_string(c.network.nodes_per_leaf_group));
@@ -146,6 +148,7 @@ Json json_of(const Cluster& c) {
   Json node = {{"gpus", c.node.gpus}, {"nvlink_domain", c.node.nvlink_domain}, {"fabric", fabric_name(c.node.fabric)}};
   if (!c.node.torus.empty()) node["torus"] = c.node.torus;
   add_figures(node, c.node, kNodeFigures);
+  node["source"] = c.node.source;
   node["network_bytes_per_s_per_gpu"] = c.network_bytes_per_second_per_gpu();
   Json network = {{"kind", c.network.kind}, {"wiring", wiring_name(c.network.wiring)}};
   add_figures(network, c.network, kNetworkFigures);
@@ -153,6 +156,7 @@ Json json_of(const Cluster& c) {
       c.network.nodes_per_leaf_group > 0 ? Json(c.network.nodes_per_leaf_group) : Json(nullptr);
   network["nodes_per_pod"] = c.network.nodes_per_pod > 0 ? Json(c.network.nodes_per_pod) : Json(nullptr);
   network["sharp"] = c.network.sharp;
+  network["source"] = c.network.source;
   return {{"name", c.name}, {"description", c.description}, {"gpu", gpu},
           {"node", node},   {"network", network},           {"assumed", c.assumed_figures()}};
 }

@@ -78,6 +78,7 @@ struct Node {
   Sourced nics;                   // per node
   Sourced nic_bytes_per_second;   // line rate of one NIC, per direction
   Sourced pcie_bytes_per_second;  // GPU to host, per direction
+  std::string source;             // of gpus, nvlink_domain, fabric and torus
 };
 
 /// rails: NIC i of every node of a group goes to the group's leaf switch i. leaf: all NICs of a group's nodes go to one
@@ -95,6 +96,7 @@ struct Network {
   int nodes_per_pod = 0;         // nodes below one set of spines; 0 = all of them
   Sourced pod_oversubscription;  // spine to core
   bool sharp = false;            // in-network reduction
+  std::string source;            // of kind, wiring, the groups and sharp
 };
 
 struct Cluster {

@@ -113,7 +113,7 @@ void read_peaks(const Field& peaks, Gpu& gpu) {
 }
 
 Node read_node(const Field& object) {
-  object.allow_only(keys_with(kNodeFigures, {"gpus", "nvlink_domain", "fabric", "torus"}));
+  object.allow_only(keys_with(kNodeFigures, {"gpus", "nvlink_domain", "fabric", "torus", "source"}));
   Node node;
   node.gpus = static_cast<int>(object.at("gpus").count(1, kMostGpusInNode));
   node.nvlink_domain = node.gpus;
@@ -139,12 +139,14 @@ Node read_node(const Field& object) {
   } else if (object.has("torus")) {
     object.at("torus").fail("only a torus has dimensions");
   }
+  if (const auto source = object.find("source")) node.source = source->text();
   read_figures(object, kNodeFigures, node);
   return node;
 }
 
 Network read_network(const Field& object) {
-  object.allow_only(keys_with(kNetworkFigures, {"kind", "wiring", "nodes_per_leaf_group", "nodes_per_pod", "sharp"}));
+  object.allow_only(
+      keys_with(kNetworkFigures, {"kind", "wiring", "nodes_per_leaf_group", "nodes_per_pod", "sharp", "source"}));
   Network network;
   network.kind = object.at("kind").text();
   network.oversubscription = {1, "non-blocking where a file says nothing", false};
@@ -160,6 +162,7 @@ Network read_network(const Field& object) {
     }
   }
   if (const auto sharp = object.find("sharp")) network.sharp = sharp->boolean();
+  if (const auto source = object.find("source")) network.source = source->text();
   read_figures(object, kNetworkFigures, network);
   return network;
 }

@@ -164,6 +164,13 @@ TrafficTime flows_time(const Topology& topology, const TrafficMatrix& traffic,
   return flows_of(traffic_on(topology, traffic, placement, rates), tolerance);
 }
 
+GroupShape shape_of_ranks(const Cluster& cluster, const std::vector<std::int64_t>& ranks) {
+  int most = 0;
+  for (const DomainShare& share : domains_of(cluster, ranks)) most = std::max(most, share.members);
+  const double nics_per_gpu = cluster.node.gpus > 0 ? cluster.node.nics.value / cluster.node.gpus : 0;
+  return {static_cast<int>(ranks.size()), std::max(1, most), std::max(1, most) * nics_per_gpu};
+}
+
 TrafficMatrix all_to_all_traffic(std::int64_t ranks, double bytes) {
   TrafficMatrix traffic(ranks);
   std::fill(traffic.bytes.begin(), traffic.bytes.end(), bytes / static_cast<double>(std::max<std::int64_t>(1, ranks)));

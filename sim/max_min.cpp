@@ -371,6 +371,7 @@ std::vector<double> max_min_rates(const FlowSet& given) {
 FlowTimes complete_flows(const FlowSet& set, const FlowOptions& options) {
   check(set);
   if (!(options.tolerance >= 0 && options.tolerance < 1)) throw InputError("flows", "the tolerance must be in [0, 1)");
+  if (set.link.size() > (1u << 30) || set.bytes.size() > (1u << 30)) throw InputError("flows", "too many flows");
   const FlowClasses classes = classes_of(set, options.find_classes);
   FlowTimes times;
   times.finish.assign(set.bytes.size(), 0.0);

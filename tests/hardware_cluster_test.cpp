@@ -64,6 +64,8 @@ TEST_CASE("every built-in file keeps its name and gives every figure a source", 
     const Cluster c = load_cluster(name);
     CHECK(c.name == name);
     CHECK_FALSE(c.description.empty());
+    CHECK_FALSE(c.node.source.empty());
+    CHECK_FALSE(c.network.source.empty());
     const auto check = [&](const auto& rows, const auto& owner) {
       for (const auto& row : rows) {
         INFO(row.key);

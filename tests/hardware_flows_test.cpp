@@ -138,6 +138,19 @@ TEST_CASE("skew: the hot receiver sets the time, flows never beat the bound", "[
   CHECK(flows.seconds == Approx(bound.seconds).epsilon(1e-6));
 }
 
+TEST_CASE("a group's shape follows from its ranks", "[traffic]") {
+  const auto shape = [](const char* cluster, const std::vector<std::int64_t>& ranks) {
+    return shape_of_ranks(load_cluster(cluster), ranks);
+  };
+  CHECK(shape("h100-sxm", range(8)).ranks_per_domain == 8);
+  CHECK_FALSE(shape("h100-sxm", range(8)).crosses());
+  CHECK(shape("h100-sxm", {0, 8, 16, 24}).ranks_per_domain == 1);
+  CHECK(shape("h100-sxm", {0, 8, 16, 24}).nics_per_domain == 1);
+  CHECK(shape("p4d-efa", {0, 8}).nics_per_domain == 0.5);
+  CHECK(shape("p5-efa", {0, 1, 8, 9}).nics_per_domain == 8);
+  CHECK(shape("gb200", range(64)).ranks_per_domain == 64);
+}
+
 TEST_CASE("measured rates scale the wires", "[traffic]") {
   const Cluster c = load_cluster("h100-sxm");
   const Topology t = Topology::of(c, 16);
