@@ -5,11 +5,13 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "hardware/collective_datasheet.hpp"
 #include "hardware/collective_tables.hpp"
+#include "hardware/flows.hpp"
 
 namespace shardplan {
 
@@ -147,6 +149,39 @@ struct NetworkModel::Impl {
                   shape.ranks, {0, stands_on_assumed(shape) ? Basis::assumed : Basis::datasheet});
   }
 
+  /// Seconds a byte at line rate: of the group and its siblings as flows on the topology, of the busiest link there,
+  /// and of the whiteboard's formula.
+  struct Wires {
+    double flows = 0, bound = 0, whiteboard = 0;
+  };
+  Wires wires(Collective op, const GroupShape& shape) const {
+    // Beyond so many flows the pairs of an all-to-all are not laid out, and the formula stands for them.
+    constexpr double kMostFlows = 4e6;
+    constexpr double kBytes = 1e9;
+    if (op == Collective::all_to_all && 1.0 * shape.ranks * shape.ranks > kMostFlows) return {};
+    const std::lock_guard lock(mutex);
+    const auto [at, fresh] = known_wires.try_emplace({op, shape.ranks, shape.ranks_per_domain});
+    if (fresh) {
+      const TrafficTime time = collective_time(cluster, Fidelity::flows, op, kBytes, shape);
+      at->second.flows = time.seconds / kBytes;
+      at->second.bound = time.bound_seconds / kBytes;
+      at->second.whiteboard = datasheet_seconds(cluster, op, kBytes, shape) / kBytes;
+    }
+    return at->second;
+  }
+
+  /// The price with what the wires add to the formula that knows no topology (oversubscribed leaves and pods, meshes);
+  /// on a fabric that never blocks nothing.
+  CollectivePrice over_wires(CollectivePrice p, Collective op, double bytes, const GroupShape& shape) const {
+    const Wires w = wires(op, shape);
+    const double before = p.price.seconds, wire = fidelity == Fidelity::bound ? w.bound : w.flows;
+    if (!(before > 0) || std::abs(wire - w.whiteboard) <= 1e-9 * w.whiteboard) return p;
+    const double after = std::max(before + (wire - w.whiteboard) * bytes, std::min(before, wire * bytes));
+    for (double* seconds : {&p.price.seconds, &p.price.low, &p.price.high}) *seconds *= after / before;
+    p.bus_bytes_per_second *= before / after;
+    return p;
+  }
+
   Cluster cluster;
   Rates rates;
   Fidelity fidelity;
@@ -163,7 +198,8 @@ struct NetworkModel::Impl {
     TypeClass type;
     auto operator<=>(const Key&) const = default;
   };
-  mutable std::mutex mutex;  // guards corrections; its entries stay where they are
+  mutable std::mutex mutex;  // guards corrections and known_wires; their entries stay where they are
+  mutable std::map<std::tuple<Collective, int, int>, Wires> known_wires;
   mutable std::map<Key, CurveCorrection> corrections;
 };
 
@@ -190,10 +226,14 @@ CollectivePrice NetworkModel::collective(Collective op, double bytes, const Grou
     throw InputError(impl_->cluster.name, "a group of " + std::to_string(shape.ranks) +
                                               " ranks crosses NVLink domains, but the cluster has no NICs");
   }
-  if (impl_->rates == Rates::datasheet || impl_->fidelity == Fidelity::bound)
-    return impl_->datasheet_price(op, bytes, shape);
-  return shape.crosses() ? impl_->across(op, bytes, shape, type, settings)
-                         : impl_->in_domain(op, bytes, shape, type, settings);
+  CollectivePrice price;
+  if (impl_->rates == Rates::datasheet || impl_->fidelity == Fidelity::bound) {
+    price = impl_->datasheet_price(op, bytes, shape);
+  } else {
+    price = shape.crosses() ? impl_->across(op, bytes, shape, type, settings)
+                            : impl_->in_domain(op, bytes, shape, type, settings);
+  }
+  return impl_->fidelity == Fidelity::table ? price : impl_->over_wires(price, op, bytes, shape);
 }
 
 double NetworkModel::sms_held(Collective op, const GroupShape& shape) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 
 #include "base/errors.hpp"
 
@@ -47,28 +49,21 @@ std::vector<double> capacities(const Topology& topology, const WireRates& rates)
   return capacity;
 }
 
-void add_flows(const Topology& topology, const TrafficMatrix& matrix, const std::vector<std::int64_t>& placement,
-               Traffic& traffic) {
-  check(matrix, placement);
+void add_flow(const Topology& topology, std::int64_t from, std::int64_t to, double bytes,
+              std::vector<std::int32_t>& route, Traffic& traffic) {
+  if (from == to || bytes == 0) return;
   FlowSet& set = traffic.set;
-  std::vector<std::int32_t> route;
-  for (std::int64_t i = 0; i < matrix.ranks; ++i) {
-    for (std::int64_t j = 0; j < matrix.ranks; ++j) {
-      const double bytes = matrix.at(i, j);
-      if (i == j || bytes == 0) continue;
-      route.clear();
-      topology.append_route(placement[i], placement[j], route);
-      const auto start = static_cast<std::ptrdiff_t>(set.link.size());
-      for (std::int32_t link : route) {
-        traffic.crosses |= topology.links()[link].kind == LinkKind::network;
-        if (topology.implied(link)) continue;
-        link = topology.series(link);
-        if (std::find(set.link.begin() + start, set.link.end(), link) == set.link.end()) set.link.push_back(link);
-      }
-      set.first.push_back(static_cast<std::int64_t>(set.link.size()));
-      set.bytes.push_back(bytes);
-    }
+  route.clear();
+  topology.append_route(from, to, route);
+  const auto start = static_cast<std::ptrdiff_t>(set.link.size());
+  for (std::int32_t link : route) {
+    traffic.crosses |= topology.links()[link].kind == LinkKind::network;
+    if (topology.implied(link)) continue;
+    link = topology.series(link);
+    if (std::find(set.link.begin() + start, set.link.end(), link) == set.link.end()) set.link.push_back(link);
   }
+  set.first.push_back(static_cast<std::int64_t>(set.link.size()));
+  set.bytes.push_back(bytes);
 }
 
 TrafficTime bound_of(const Traffic& traffic) {
@@ -93,28 +88,33 @@ Traffic traffic_on(const Topology& topology, const TrafficMatrix& matrix, const 
                    const WireRates& rates) {
   Traffic traffic;
   traffic.set.capacity = capacities(topology, rates);
-  add_flows(topology, matrix, placement, traffic);
+  check(matrix, placement);
+  std::vector<std::int32_t> route;
+  for (std::int64_t i = 0; i < matrix.ranks; ++i) {
+    for (std::int64_t j = 0; j < matrix.ranks; ++j) {
+      if (i != j) add_flow(topology, placement[i], placement[j], matrix.at(i, j), route, traffic);
+    }
+  }
   return traffic;
 }
 
 /// Ranks of a group by the domain that holds them, domains in the order in which the group names them.
 std::vector<std::vector<std::int64_t>> by_domain(const Cluster& cluster, const std::vector<std::int64_t>& placement) {
   std::vector<std::vector<std::int64_t>> domains;
-  std::vector<std::int64_t> number;
+  std::map<std::int64_t, std::size_t> number;
   for (std::size_t i = 0; i < placement.size(); ++i) {
-    const std::int64_t domain = placement[i] / std::max(1, cluster.node.nvlink_domain);
-    const auto at = static_cast<std::size_t>(std::find(number.begin(), number.end(), domain) - number.begin());
-    if (at == number.size()) {
-      number.push_back(domain);
-      domains.emplace_back();
-    }
-    domains[at].push_back(static_cast<std::int64_t>(i));
+    const auto [at, fresh] = number.emplace(placement[i] / std::max(1, cluster.node.nvlink_domain), domains.size());
+    if (fresh) domains.emplace_back();
+    domains[at->second].push_back(static_cast<std::int64_t>(i));
   }
   return domains;
 }
 
-void add_rings(const Cluster& cluster, const std::vector<std::int64_t>& placement, double bytes_per_edge, bool closed,
-               TrafficMatrix& traffic) {
+/// Rank `from` of a group sends bytes to its rank `to`.
+using Send = std::function<void(std::int64_t from, std::int64_t to, double bytes)>;
+
+void send_rings(const Cluster& cluster, const std::vector<std::int64_t>& placement, double bytes_per_edge, bool closed,
+                const Send& send) {
   const auto domains = by_domain(cluster, placement);
   std::size_t rings = placement.size();
   for (const auto& members : domains) rings = std::min(rings, members.size());
@@ -126,8 +126,31 @@ void add_rings(const Cluster& cluster, const std::vector<std::int64_t>& placemen
     }
     const std::size_t edges = closed ? order.size() : order.size() - 1;
     for (std::size_t i = 0; i < edges; ++i) {
-      traffic.at(order[i], order[(i + 1) % order.size()]) += bytes_per_edge / static_cast<double>(rings);
+      send(order[i], order[(i + 1) % order.size()], bytes_per_edge / static_cast<double>(rings));
     }
+  }
+}
+
+void send_all(const Cluster& cluster, Collective op, double bytes, const std::vector<std::int64_t>& placement,
+              const Send& send) {
+  const auto n = static_cast<std::int64_t>(placement.size());
+  if (n < 2) return;
+  const double share = static_cast<double>(n - 1) / static_cast<double>(n);
+  switch (op) {
+    case Collective::all_to_all:
+      for (std::int64_t i = 0; i < n; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) send(i, j, bytes / static_cast<double>(n));
+      }
+      return;
+    case Collective::send_recv:
+      return send(0, n - 1, bytes);
+    case Collective::broadcast:
+      return send_rings(cluster, placement, bytes, false, send);
+    case Collective::all_reduce:
+      return send_rings(cluster, placement, 2 * share * bytes, true, send);
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return send_rings(cluster, placement, share * bytes, true, send);
   }
 }
 
@@ -179,27 +202,9 @@ TrafficMatrix all_to_all_traffic(std::int64_t ranks, double bytes) {
 
 TrafficMatrix collective_traffic(const Cluster& cluster, Collective op, double bytes,
                                  const std::vector<std::int64_t>& placement) {
-  const auto n = static_cast<std::int64_t>(placement.size());
-  if (n < 2) return TrafficMatrix(n);
-  const double share = static_cast<double>(n - 1) / static_cast<double>(n);
-  TrafficMatrix traffic(n);
-  switch (op) {
-    case Collective::all_to_all:
-      return all_to_all_traffic(n, bytes);
-    case Collective::send_recv:
-      traffic.at(0, n - 1) = bytes;
-      break;
-    case Collective::broadcast:
-      add_rings(cluster, placement, bytes, false, traffic);
-      break;
-    case Collective::all_reduce:
-      add_rings(cluster, placement, 2 * share * bytes, true, traffic);
-      break;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-      add_rings(cluster, placement, share * bytes, true, traffic);
-      break;
-  }
+  TrafficMatrix traffic(static_cast<std::int64_t>(placement.size()));
+  send_all(cluster, op, bytes, placement,
+           [&](std::int64_t from, std::int64_t to, double sent) { traffic.at(from, to) += sent; });
   return traffic;
 }
 
@@ -213,7 +218,12 @@ TrafficTime collective_time(const Cluster& cluster, Fidelity fidelity, Collectiv
   const Topology topology = Topology::of(cluster, (gpus + node - 1) / node * node);
   Traffic all;
   all.set.capacity = capacities(topology, rates);
-  for (const auto& group : groups) add_flows(topology, collective_traffic(cluster, op, bytes, group), group, all);
+  std::vector<std::int32_t> route;
+  for (const auto& group : groups) {
+    send_all(cluster, op, bytes, group, [&](std::int64_t from, std::int64_t to, double sent) {
+      add_flow(topology, group[from], group[to], sent, route, all);
+    });
+  }
   return fidelity == Fidelity::flows ? flows_of(all, kTolerance) : bound_of(all);
 }
 

@@ -57,7 +57,8 @@ FlowSet flow_set(const Topology&, const TrafficMatrix&, const std::vector<std::i
 /// Every rank sends bytes / ranks to every rank, as nccl-tests counts an all-to-all (own part included).
 TrafficMatrix all_to_all_traffic(std::int64_t ranks, double bytes);
 
-/// The shape of a group that sits on these global ranks: the fullest domain's members, each with its share of its node's NICs.
+/// The shape of a group that sits on these global ranks: the fullest domain's members, each with its share of its
+/// node's NICs.
 GroupShape shape_of_ranks(const Cluster&, const std::vector<std::int64_t>& ranks);
 
 /// What a collective's ring sends from neighbour to neighbour, bytes as nccl-tests counts them: all-reduce 2(n-1)/n S

@@ -1,6 +1,7 @@
 #include "hardware/import_topo.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/field.hpp"
+#include "base/number_text.hpp"
 
 namespace shardplan {
 namespace {
@@ -237,6 +239,24 @@ void note_what_is_missing(const RawMatrix& raw, TopoMatrix& matrix) {
   if (no_numa) matrix.notes.push_back("no NUMA affinity: sockets are told apart by CPU affinity");
 }
 
+/// One NVLink per direction: generations 2 to 4 (Volta, Ampere, Hopper) 25 GB/s, 5 (Blackwell) 50 GB/s
+/// (stas00/ml-engineering@744d01e18b79 network/README.md); 0 = the GPU has none that this program knows.
+double nvlink_bytes_per_second(const Gpu& gpu) {
+  if (gpu.architecture == "blackwell") return 50e9;
+  return gpu.architecture == "volta" || gpu.architecture == "ampere" || gpu.architecture == "hopper" ? 25e9 : 0;
+}
+
+/// Behind a switch all NVLinks of a GPU are shown: they are what its figure says. In a mesh some may lead to CPUs.
+void check_links(const TopoSummary& s, const Gpu& gpu) {
+  const double one = nvlink_bytes_per_second(gpu), shown = one * s.nvlinks_per_gpu,
+               has = gpu.nvlink_bytes_per_second.value;
+  const bool fits = s.fabric == IntraFabric::nvswitch ? std::abs(shown - has) <= 0.01 * has : shown <= has * 1.01;
+  if (one > 0 && fits) return;
+  throw InputError("--gpu", "the matrix shows " + std::to_string(s.nvlinks_per_gpu) + " NVLinks a GPU" +
+                                (one > 0 ? " (" + text_of_bytes_per_second(shown) + ")" : "") + ", " + gpu.name +
+                                " has " + (has > 0 && one > 0 ? text_of_bytes_per_second(has) : "none"));
+}
+
 }  // namespace
 
 TopoMatrix parse_topo(std::string_view text, const std::string& file) {
@@ -317,14 +337,10 @@ Node node_of(const TopoMatrix& m, const Gpu& gpu, double nic_bytes_per_second) {
   node.gpus = m.gpus;
   node.fabric = s.fabric;
   node.nvlink_domain = s.fabric == IntraFabric::pcie ? m.gpus : s.nvlink_domain;
-  if (s.fabric != IntraFabric::pcie && gpu.nvlink_bytes_per_second.value <= 0) {
-    throw InputError("--gpu", "the matrix shows NVLinks, " + gpu.name + " has none");
-  }
+  if (s.fabric != IntraFabric::pcie) check_links(s, gpu);
   if (s.fabric == IntraFabric::nvlink_mesh) {
-    node.pair_bytes_per_second = {
-        gpu.nvlink_bytes_per_second.value * s.nvlinks_per_pair / s.nvlinks_per_gpu,
-        seen + ": " + std::to_string(s.nvlinks_per_pair) + " of " + std::to_string(s.nvlinks_per_gpu) + " NVLinks",
-        gpu.nvlink_bytes_per_second.assumed};
+    node.pair_bytes_per_second = {s.nvlinks_per_pair * nvlink_bytes_per_second(gpu),
+                                  seen + ": " + std::to_string(s.nvlinks_per_pair) + " NVLinks a pair", false};
   }
   node.nics = {static_cast<double>(s.rails), seen + ": NICs near a GPU", false};
   node.nic_bytes_per_second = {nic_bytes_per_second, "given with the matrix", false};

@@ -56,8 +56,8 @@ struct TopoSummary {
 };
 TopoSummary summary_of(const TopoMatrix&);
 
-/// The matrix as a node of a cluster: its fabric, domain and compute NICs; link rates are `gpu`'s and the NIC rate
-/// given. Assumed figures say so. InputError where the NVLinks do not fit the GPU.
+/// The matrix as a node of a cluster: its fabric, domain and compute NICs, with NVLinks of the generation of `gpu`
+/// and the NIC rate given. InputError where the NVLinks do not fit the GPU.
 Node node_of(const TopoMatrix&, const Gpu& gpu, double nic_bytes_per_second);
 
 /// The matrix as a graph: GPUs, NVSwitch or NVLink pairs, a PCIe switch for each set of devices that are PIX or PXB

@@ -151,6 +151,37 @@ TEST_CASE("a group's shape follows from its ranks", "[traffic]") {
   CHECK(shape("gb200", range(64)).ranks_per_domain == 64);
 }
 
+TEST_CASE("the flows fidelity equals the table where nothing blocks, and adds what blocks", "[traffic]") {
+  const auto seconds = [](const Cluster& c, Rates rates, Fidelity fidelity, Collective op, const GroupShape& shape) {
+    return NetworkModel(c, rates, fidelity).collective(op, 1e9, shape).price.seconds;
+  };
+  const Cluster open = load_cluster("dgx-h100");
+  for (const auto op : {Collective::all_reduce, Collective::all_gather, Collective::all_to_all}) {
+    for (const GroupShape& shape : {GroupShape{8, 8, 8}, GroupShape{32, 8, 8}, GroupShape{16, 1, 1}}) {
+      for (const Rates rates : {Rates::datasheet, Rates::calibrated}) {
+        CHECK(seconds(open, rates, Fidelity::flows, op, shape) == seconds(open, rates, Fidelity::table, op, shape));
+      }
+    }
+  }
+  // Pods of two nodes, 8:1 above them: half of a 4-node all-to-all of one GPU a node crosses pods.
+  Cluster pods = load_cluster("llama3-roce");
+  pods.network.nodes_per_pod = 2;
+  pods.network.pod_oversubscription.value = 8;
+  const GroupShape rail{4, 1, 1};
+  const double line = 3.0 / 4 * 1e9 / 50e9, blocked = 2.0 / 4 * 1e9 / (50e9 / 8);
+  CHECK(seconds(pods, Rates::datasheet, Fidelity::table, Collective::all_to_all, rail) == Approx(line).epsilon(1e-9));
+  CHECK(seconds(pods, Rates::datasheet, Fidelity::flows, Collective::all_to_all, rail) ==
+        Approx(blocked).epsilon(1e-9));
+  const double table = seconds(pods, Rates::calibrated, Fidelity::table, Collective::all_to_all, rail);
+  CHECK(seconds(pods, Rates::calibrated, Fidelity::flows, Collective::all_to_all, rail) ==
+        Approx(table + blocked - line).epsilon(1e-9));
+  CHECK(seconds(pods, Rates::calibrated, Fidelity::bound, Collective::all_to_all, rail) ==
+        Approx(blocked).epsilon(1e-9));
+  // A ring visits pod after pod: only its edge between pods is slow.
+  CHECK(seconds(pods, Rates::datasheet, Fidelity::flows, Collective::all_gather, rail) ==
+        Approx(3.0 / 4 * 1e9 / (2 * 50e9 / 8)).epsilon(1e-9));
+}
+
 TEST_CASE("measured rates scale the wires", "[traffic]") {
   const Cluster c = load_cluster("h100-sxm");
   const Topology t = Topology::of(c, 16);

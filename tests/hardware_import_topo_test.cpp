@@ -101,6 +101,7 @@ TEST_CASE("old drivers, pairs without a switch, no NUMA column", "[topo]") {
   CHECK(node.gpus == 4);
   CHECK(node.nvlink_domain == 2);
   CHECK(node.nics.value == 2);
+  CHECK(node.pair_bytes_per_second.value == 75e9);
 }
 
 TEST_CASE("without a header the columns are named by their order, missing NIC rows filled by symmetry", "[topo]") {
@@ -141,7 +142,11 @@ TEST_CASE("what is no matrix, or contradicts itself, is refused", "[topo]") {
   CHECK(error_of("GPU0 GPU1\nGPU0 X X\nGPU1 X X\n") == "t.txt: GPU1 and GPU0 are marked as one device");
   CHECK(error_of("NIC0 NIC1\nNIC0 X PIX\nNIC1 PIX X\n") == "t.txt: the first column is no GPU: NIC0");
   CHECK_THROWS_AS(read_topo("/no/such/file"), InputError);
-  CHECK_THROWS_AS(node_of(parse_topo(kFour, "t.txt"), Gpu{}, 1), InputError);
+  const TopoMatrix four = parse_topo(kFour, "t.txt");
+  CHECK(node_of(four, load_gpu("a100-sxm-80gb"), 25e9).nvlink_domain == 4);
+  CHECK_THROWS_WITH(node_of(four, load_gpu("h100-sxm"), 25e9),
+                    "the matrix shows 12 NVLinks a GPU (300 GB/s), h100-sxm has 450 GB/s");
+  CHECK_THROWS_WITH(node_of(four, load_gpu("mi300x"), 25e9), "the matrix shows 12 NVLinks a GPU, mi300x has none");
 }
 
 TEST_CASE("published matrices are read as their machines are", "[topo]") {
