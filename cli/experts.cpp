@@ -12,6 +12,7 @@
 #include "base/errors.hpp"
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
+#include "base/suggest.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "layouts/expert_layer.hpp"
@@ -70,11 +71,13 @@ int small_count(const std::string& text, const char* option, std::int64_t least,
   return static_cast<int>(n);
 }
 
-Transport transport_of(const std::string& word) {
-  if (word == "deepep") return Transport::deepep;
-  if (word == "hybridep") return Transport::hybridep;
-  if (word == "nccl") return Transport::nccl;
-  throw InputError("--transport", "\"" + word + "\" is not one of deepep, hybridep, nccl");
+ExpertTransport transport_of(const std::string& word) {
+  for (std::size_t i = 0; i < kExpertTransportNames.size(); ++i) {
+    if (word == kExpertTransportNames[i]) return static_cast<ExpertTransport>(i);
+  }
+  const std::vector<std::string> names(kExpertTransportNames.begin(), kExpertTransportNames.end());
+  throw InputError("--transport", "unknown transport \"" + word + "\"" + did_you_mean(word, names) +
+                                      "; known: nccl, deepep, deepep-low-latency, deepep-v2, hybridep");
 }
 
 void place(const Options& o, Question& q) {
@@ -461,12 +464,12 @@ void run(const Options& o) {
   Question q = question_of(o);
   const KernelModel datasheet_kernels(q.cluster.gpu, Rates::datasheet),
       calibrated_kernels(q.cluster.gpu, Rates::calibrated);
-  const NetworkModel datasheet_network(q.cluster, Rates::datasheet, Fidelity::table),
-      calibrated_network(q.cluster, Rates::calibrated, Fidelity::table);
+  const ExpertExchangeModel datasheet_exchange(q.cluster, Rates::datasheet, Fidelity::table),
+      calibrated_exchange(q.cluster, Rates::calibrated, Fidelity::table);
   const bool datasheet = q.layer.rates == Rates::datasheet;
   q.layer.cluster = &q.cluster;
   q.layer.kernels = datasheet ? &datasheet_kernels : &calibrated_kernels;
-  q.layer.network = datasheet ? &datasheet_network : &calibrated_network;
+  q.layer.exchange = datasheet ? &datasheet_exchange : &calibrated_exchange;
   q.layer.load.moe = q.moe;
   q.layer.load.popularity = &q.popularity;
   q.layer.load.placement = &q.placement;
@@ -474,7 +477,7 @@ void run(const Options& o) {
   Answer a;
   a.times = price_moe_layer(q.layer);
   a.assumptions =
-      assumption_worth({q.layer, &datasheet_kernels, &datasheet_network, &calibrated_kernels, &calibrated_network});
+      assumption_worth({q.layer, &datasheet_kernels, &datasheet_exchange, &calibrated_kernels, &calibrated_exchange});
   a.traffic = sample_traffic(q.layer.load, static_cast<std::uint64_t>(q.seed));
   a.balance =
       balance_flops_per_byte(*q.moe, q.layer.load.dispatch_bytes_per_value, q.layer.load.combine_bytes_per_value);
@@ -501,7 +504,8 @@ void add_experts(CLI::App& app) {
   verb->add_option("--combine", o->combine, "bf16 | fp8 | fp8-scaled")->default_str(o->combine);
   verb->add_option("--count-own-node", o->own_node, "1: count traffic as if nothing were local")
       ->default_str(o->own_node);
-  verb->add_option("--transport", o->transport, "deepep | hybridep | nccl")->default_str(o->transport);
+  verb->add_option("--transport", o->transport, "nccl | deepep | deepep-low-latency | deepep-v2 | hybridep")
+      ->default_str(o->transport);
   verb->add_option("--waves", o->waves, "experts computed in this many waves")->default_str(o->waves);
   verb->add_option("--capacity-factor", o->capacity, "0 = dropless")->default_str(o->capacity);
   verb->add_option("--decode-batch", o->decode, "also the decode side: tokens a step over the whole layer");

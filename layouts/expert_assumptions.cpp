@@ -15,7 +15,7 @@ MoeLayerQuestion whiteboard(const AssumptionInputs& in) {
   q.load.count_own_node = q.load.every_copy = true;
   q.rates = Rates::datasheet;
   q.kernels = in.datasheet_kernels;
-  q.network = in.datasheet_network;
+  q.exchange = in.datasheet_exchange;
   q.waves = 1;
   q.shared = true;
   return q;
@@ -71,7 +71,7 @@ std::vector<Assumption> assumption_worth(const AssumptionInputs& in) {
 
   q = base;
   q.rates = Rates::calibrated;
-  q.network = in.calibrated_network;
+  q.exchange = in.calibrated_exchange;
   q.kernels = in.datasheet_kernels;
   out.push_back(serial("calibrated network and NVLink", q));
 
@@ -80,7 +80,7 @@ std::vector<Assumption> assumption_worth(const AssumptionInputs& in) {
   MoeLayerQuestion measured = base;
   measured.rates = Rates::calibrated;
   measured.kernels = in.calibrated_kernels;
-  measured.network = in.calibrated_network;
+  measured.exchange = in.calibrated_exchange;
   const MoeLayerTimes wire = price_moe_layer(q), products = price_moe_layer(measured);
   out.push_back({"calibrated grouped GEMM", wire.network() + wire.nvlink(), products.compute(),
                  (wire.network() + wire.nvlink()) / products.compute()});

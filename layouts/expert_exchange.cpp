@@ -1,12 +1,11 @@
 // Seconds of dispatch and combine from the bytes of a layer's load.
 //
-// Merging transports (DeepEP, HybridEP): a token goes once to each node over the network, to the GPU in the sender's
-// place there, and from it over NVLink to the GPUs that host its experts; combine comes back the same way, summed
-// inside the node first. So the network phase is an all-to-all among the GPUs of one place (one a node, each with its
-// NIC), the NVLink phase one among the GPUs of a node, and the two are pipelined. Plain NCCL: one all-to-all of every
-// copy over all ranks. Source: DeepEP, github.com/deepseek-ai/DeepEP (normal kernels); NCCL's all-to-all as grouped
-// sends and receives.
+// Datasheet: the busiest rank's bytes over the line rate of its NIC share and of its NVLink. Calibrated: hardware's
+// exchange model prices a uniform layer of this shape; its traffic is scaled (its `imbalance`) to what this load puts
+// on the busiest rank's link: skew, limits, drops and conventions all arrive that way. The two phases are pipelined:
+// the total is the longer.
 #include <algorithm>
+#include <string>
 
 #include "layouts/expert_layer.hpp"
 
@@ -19,55 +18,99 @@ Price at_rate(double bytes, double rate) {
   return {seconds, seconds, seconds, Basis::datasheet};
 }
 
-/// All-to-all of `sent` bytes that leave a rank, among `ranks`: the collective counts the rank's own part too.
-Price all_to_all(const NetworkModel& network, double sent, int ranks, int per_domain, double nics) {
-  if (ranks <= 1 || sent <= 0) return {};
-  const double bytes = sent * ranks / (ranks - 1);
-  return network.collective(Collective::all_to_all, bytes, {ranks, per_domain, nics}).price;
-}
-
-struct Links {
+struct Exchange {
   const Cluster& cluster;
-  Rates rates;
-  const NetworkModel& network;
+  const ExpertExchangeModel& model;
   const ExpertLoadQuestion& question;
   const ExpertLoad& load;
 
-  int per_node() const { return std::min(question.ranks_per_node, question.ep); }
-  double nics_per_rank() const { return cluster.node.gpus > 0 ? cluster.node.nics.value / cluster.node.gpus : 1; }
+  double nic_rate() const { return cluster.network_bytes_per_second_per_gpu(); }
 
-  Price network_phase(double bytes) const {
-    bytes *= load.busiest_network;
-    if (rates == Rates::datasheet) return at_rate(bytes, cluster.network_bytes_per_second_per_gpu());
-    return all_to_all(network, bytes, load.nodes, 1, nics_per_rank());
-  }
-  Price nvlink_phase(double bytes) const {
-    bytes *= load.busiest_nvlink;
-    if (rates == Rates::datasheet) return at_rate(bytes, cluster.gpu.nvlink_bytes_per_second.value);
-    return all_to_all(network, bytes, per_node(), per_node(), nics_per_rank() * per_node());
+  ExpertExchange shape() const {
+    ExpertExchange e;
+    e.ranks = question.ep;
+    e.ranks_per_domain = std::min(question.ranks_per_node, question.ep);
+    e.nics_per_domain = cluster.node.gpus > 0 ? cluster.node.nics.value / cluster.node.gpus * e.ranks_per_domain : 1;
+    e.tokens = question.tokens_per_rank;
+    e.hidden = static_cast<int>(question.hidden);
+    e.top_k = static_cast<int>(question.moe->top_k);
+    e.experts = static_cast<int>(question.moe->experts);
+    e.nodes_per_token = question.nodes_per_token;
+    e.dispatch_bytes = question.dispatch_bytes_per_value;
+    e.combine_bytes = question.combine_bytes_per_value;
+    return e;
   }
 
-  ExchangePhase phase(double network_bytes, double nvlink_bytes) const {
-    const Price far = network_phase(network_bytes), near = nvlink_phase(nvlink_bytes);
+  ExchangePrice ask(const ExpertExchange& e, bool combine) const {
+    return combine ? model.combine(question.transport, e) : model.dispatch(question.transport, e);
+  }
+
+  /// The exchange with traffic scaled so that `bytes` stand where the model counts `modelled`.
+  ExchangePrice scaled(ExpertExchange e, bool combine, double bytes, double modelled) const {
+    if (!(modelled > 0) || !(bytes > 0)) return {};
+    e.imbalance = bytes / modelled;
+    return ask(e, combine);
+  }
+
+  ExchangePhase datasheet(double network_bytes, double nvlink_bytes) const {
+    const Price far = at_rate(network_bytes, nic_rate());
+    const Price near = at_rate(nvlink_bytes, cluster.gpu.nvlink_bytes_per_second.value);
+    return {far.seconds, near.seconds, far.seconds >= near.seconds ? far : near};
+  }
+
+  /// The NVLink stage alone: the same exchange inside one node, scaled to these bytes.
+  Price inside_node(bool combine, double nvlink_bytes) const {
+    ExpertExchange e = shape();
+    e.ranks = e.ranks_per_domain;
+    e.nodes_per_token = 0;
+    return scaled(e, combine, nvlink_bytes, ask(e, combine).nvlink_bytes).price;
+  }
+
+  ExchangePhase calibrated(bool combine, double network_bytes, double nvlink_bytes) const {
     ExchangePhase out;
-    out.network = far.seconds;
-    out.nvlink = near.seconds;
-    out.total = far.seconds >= near.seconds ? far : near;
-    if (far.seconds > 0 && near.seconds > 0) out.total.basis = weaker(far.basis, near.basis);
+    if (load.nodes <= 1) {
+      out.total = inside_node(combine, nvlink_bytes);
+      out.nvlink = out.total.seconds;
+      return out;
+    }
+    const ExchangePrice base = ask(shape(), combine);
+    const Price near = nvlink_bytes > 0 ? inside_node(combine, nvlink_bytes) : Price{};
+    if (std::string(base.bound) == "nic") {
+      const Price far = scaled(shape(), combine, network_bytes, base.nic_bytes).price;
+      return {far.seconds, near.seconds, far.seconds >= near.seconds ? far : near};
+    }
+    // Bound by the hand-over inside the node: the network hides behind it.
+    out.total = scaled(shape(), combine, nvlink_bytes, base.nvlink_bytes).price;
+    out.nvlink = out.total.seconds;
+    out.network = std::min(out.total.seconds, at_rate(network_bytes, nic_rate()).seconds);
     return out;
   }
 };
 
 }  // namespace
 
-MoeExchange price_moe_exchange(const Cluster& cluster, Rates rates, const NetworkModel& network,
+MoeExchange price_moe_exchange(const Cluster& cluster, Rates rates, const ExpertExchangeModel& model,
                                const ExpertLoadQuestion& question, const ExpertLoad& load) {
-  const Links links{cluster, rates, network, question, load};
   MoeExchange out;
-  out.dispatch = links.phase(load.dispatch_network, load.dispatch_nvlink);
-  out.combine = links.phase(load.combine_network, load.combine_nvlink);
-  out.model = rates == Rates::datasheet ? "bytes of the busiest GPU over line rates, no latency"
-                                        : "all-to-all in each place of the nodes, then in the node, pipelined";
+  const double far[2] = {load.dispatch_network * load.busiest_network, load.combine_network * load.busiest_network};
+  const double near[2] = {load.dispatch_nvlink * load.busiest_nvlink, load.combine_nvlink * load.busiest_nvlink};
+  const Exchange exchange{cluster, model, question, load};
+  const std::string name(kExpertTransportNames[static_cast<std::size_t>(question.transport)]);
+  if (rates == Rates::datasheet) {
+    out.dispatch = exchange.datasheet(far[0], near[0]);
+    out.combine = exchange.datasheet(far[1], near[1]);
+    out.model = name + ", bytes of the busiest GPU over line rates, no latency";
+    return out;
+  }
+  if (question.ep > 1) {
+    out.dispatch = exchange.calibrated(false, far[0], near[0]);
+    out.combine = exchange.calibrated(true, far[1], near[1]);
+    // Low-latency kernels use all SMs for the short sending and receiving only; the transfer between needs none
+    // (receive hooks).
+    const bool low = question.transport == ExpertTransport::deepep_low_latency;
+    out.sms_held = low ? 0 : exchange.ask(exchange.shape(), false).sms_held;
+  }
+  out.model = name + ", network and NVLink pipelined";
   return out;
 }
 

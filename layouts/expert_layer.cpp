@@ -117,7 +117,7 @@ MoeLayerTimes price_moe_layer(const MoeLayerQuestion& q) {
       static_cast<double>(std::accumulate(t.load.hottest.begin(), t.load.hottest.end(), std::int64_t{0}));
   t.permute_bytes = 4 * rows * h * 2;  // two permutations, each reads and writes a BF16 row
   t.permute = q.kernels->memory_bound(MemoryKernel::permute, t.permute_bytes);
-  t.exchange = price_moe_exchange(*q.cluster, q.rates, *q.network, q.load, t.load);
+  t.exchange = price_moe_exchange(*q.cluster, q.rates, *q.exchange, q.load, t.load);
   t.overlap = overlaps(q, t);
   return t;
 }

@@ -7,7 +7,7 @@
 
 #include "base/basis.hpp"
 #include "hardware/cluster.hpp"
-#include "hardware/collectives.hpp"
+#include "hardware/deepep.hpp"
 #include "hardware/kernels.hpp"
 #include "layouts/expert_load.hpp"
 
@@ -29,14 +29,14 @@ struct MoeExchange {
 };
 
 /// The exchange of a layer whose load is `load` (bytes of the mean rank times the busiest factors).
-MoeExchange price_moe_exchange(const Cluster&, Rates, const NetworkModel&, const ExpertLoadQuestion&,
+MoeExchange price_moe_exchange(const Cluster&, Rates, const ExpertExchangeModel&, const ExpertLoadQuestion&,
                                const ExpertLoad&);
 
 struct MoeLayerQuestion {
   ExpertLoadQuestion load;
   const Cluster* cluster = nullptr;
-  const KernelModel* kernels = nullptr;  // same rates as `rates`
-  const NetworkModel* network = nullptr;
+  const KernelModel* kernels = nullptr;           // same rates as `rates`
+  const ExpertExchangeModel* exchange = nullptr;  // same rates
   Rates rates = Rates::calibrated;
   DataType precision = DataType::bf16;  // of the expert products
   bool shared = true;                   // count the shared experts (on every rank, no exchange)
@@ -86,9 +86,9 @@ struct Assumption {
 struct AssumptionInputs {
   MoeLayerQuestion question;  // as asked; its conventions are replaced line by line
   const KernelModel* datasheet_kernels = nullptr;
-  const NetworkModel* datasheet_network = nullptr;
+  const ExpertExchangeModel* datasheet_exchange = nullptr;
   const KernelModel* calibrated_kernels = nullptr;
-  const NetworkModel* calibrated_network = nullptr;
+  const ExpertExchangeModel* calibrated_exchange = nullptr;
 };
 std::vector<Assumption> assumption_worth(const AssumptionInputs&);
 

@@ -156,7 +156,7 @@ void count_copies(const ExpertLoadQuestion& q, ExpertLoad& out) {
   const double k = static_cast<double>(q.moe->top_k), nodes = out.nodes, g = std::min(q.ranks_per_node, q.ep);
   const double other_nodes = nodes > 1 ? 1 - 1 / nodes : 0, other_ranks = g > 1 ? 1 - 1 / g : 0;
   out.remote_nodes = out.distinct_nodes * other_nodes;
-  if (q.transport == Transport::nccl) {  // k copies, each straight to its rank
+  if (sends_every_copy(q.transport)) {  // k copies, each straight to its rank
     out.network_copies = k * (q.count_own_node ? 1 : other_nodes);
     out.nvlink_copies = q.count_own_node ? k : k / nodes * other_ranks;
     if (nodes <= 1) out.network_copies = 0;
@@ -214,6 +214,21 @@ void placed_work(const ExpertLoadQuestion& q, const ExpertPopularity& p, const E
 }
 
 }  // namespace
+
+ExpertTransport expert_transport(Transport t) {
+  switch (t) {
+    case Transport::nccl:
+      return ExpertTransport::nccl;
+    case Transport::hybridep:
+      return ExpertTransport::hybridep;
+    default:
+      return ExpertTransport::deepep;
+  }
+}
+
+bool sends_every_copy(ExpertTransport t) {
+  return t == ExpertTransport::nccl || t == ExpertTransport::deepep_low_latency;
+}
 
 ExpertPopularity make_popularity(const Skew& skew, std::int64_t experts, std::int64_t top_k, std::int64_t tokens,
                                  std::uint64_t seed) {

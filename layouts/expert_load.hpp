@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "hardware/deepep.hpp"
 #include "layouts/expert_placement.hpp"
 #include "layouts/layout.hpp"
 #include "models/model.hpp"
@@ -47,9 +48,10 @@ struct ExpertLoadQuestion {
   int nodes_per_token = 0;                       // 0 = no limit
   int redundant = 0;  // further copies, placed by place_balanced; a given `placement` overrides it
   const ExpertPlacement* placement = nullptr;
-  double capacity_factor = 0;               // 0 = dropless
-  Transport transport = Transport::deepep;  // nccl: every copy goes straight to its rank, no merging per node or rank
-  double dispatch_bytes_per_value = 1;      // FP8 payload; 1 + 4/128 with scales; 2 BF16
+  double capacity_factor = 0;  // 0 = dropless
+  // NCCL and low latency: every copy goes straight to its rank, no merging per node or rank.
+  ExpertTransport transport = ExpertTransport::deepep;
+  double dispatch_bytes_per_value = 1;  // FP8 payload; 1 + 4/128 with scales; 2 BF16
   double combine_bytes_per_value = 2;
   bool count_own_node = false;  // whiteboard convention: traffic as if nothing were local
   bool every_copy = false;      // whiteboard convention: every token reaches its node limit, and k copies cross NVLink
@@ -77,6 +79,10 @@ struct ExpertLoad {
 };
 
 ExpertLoad expert_load(const ExpertLoadQuestion&);
+
+/// A layout's word as hardware's transport, and whether each of a token's k copies travels on its own with it.
+ExpertTransport expert_transport(Transport);
+bool sends_every_copy(ExpertTransport);
 
 /// Expected number of distinct groups that k of N experts touch, drawn without replacement, N / groups in each:
 /// G (1 - C(N - N/G, k) / C(N, k)).

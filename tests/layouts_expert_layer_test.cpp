@@ -15,7 +15,8 @@ struct Bench {
   Model model = load_model("deepseek-v3");
   Cluster cluster = load_cluster("h100-sxm");
   KernelModel calibrated{cluster.gpu, Rates::calibrated}, datasheet{cluster.gpu, Rates::datasheet};
-  NetworkModel network{cluster, Rates::calibrated, Fidelity::table}, lines{cluster, Rates::datasheet, Fidelity::table};
+  ExpertExchangeModel network{cluster, Rates::calibrated, Fidelity::table},
+      lines{cluster, Rates::datasheet, Fidelity::table};
 
   MoeLayerQuestion question(Rates rates) const {
     MoeLayerQuestion q;
@@ -27,7 +28,7 @@ struct Bench {
     q.cluster = &cluster;
     q.rates = rates;
     q.kernels = rates == Rates::calibrated ? &calibrated : &datasheet;
-    q.network = rates == Rates::calibrated ? &network : &lines;
+    q.exchange = rates == Rates::calibrated ? &network : &lines;
     return q;
   }
 };

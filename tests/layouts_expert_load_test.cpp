@@ -137,7 +137,7 @@ TEST_CASE("one node has no network traffic, and NCCL sends every copy", "[expert
   CHECK(expert_load(q).dispatch_nvlink > 0);
   q.ep = 64;
   const ExpertLoad deepep = expert_load(q);
-  q.transport = Transport::nccl;
+  q.transport = ExpertTransport::nccl;
   const ExpertLoad nccl = expert_load(q);
   CHECK(nccl.network_copies == Approx(7).epsilon(1e-12));
   CHECK(nccl.network_copies > deepep.network_copies);

@@ -42,13 +42,13 @@ ExpertLoadQuestion ep64() {
 
 MoeLayerTimes whiteboard_layer(double tokens = 8192, bool shared = true) {
   static const KernelModel kernels(h100().gpu, Rates::datasheet);
-  static const NetworkModel network(h100(), Rates::datasheet, Fidelity::table);
+  static const ExpertExchangeModel network(h100(), Rates::datasheet, Fidelity::table);
   MoeLayerQuestion q;
   q.load = ep64();
   q.load.tokens_per_rank = tokens;
   q.cluster = &h100();
   q.kernels = &kernels;
-  q.network = &network;
+  q.exchange = &network;
   q.rates = Rates::datasheet;
   q.shared = shared;
   return price_moe_layer(q);
@@ -218,14 +218,14 @@ TEST_CASE("M4.22-24: prefill on 32 GPUs and decode on 144 with 32 redundant expe
 
 TEST_CASE("M4.27: the slowest rank sets the exchange's time", "[whiteboard][experts]") {
   static const KernelModel kernels(h100().gpu, Rates::datasheet);
-  static const NetworkModel network(h100(), Rates::datasheet, Fidelity::table);
+  static const ExpertExchangeModel network(h100(), Rates::datasheet, Fidelity::table);
   const ExpertPopularity p = make_popularity(parse_skew("zipf:1", "--skew"), 256, 8, 0, 1);
   MoeLayerQuestion q;
   q.load = ep64();
   q.load.popularity = &p;
   q.cluster = &h100();
   q.kernels = &kernels;
-  q.network = &network;
+  q.exchange = &network;
   q.rates = Rates::datasheet;
   const MoeLayerTimes skewed = price_moe_layer(q), even = whiteboard_layer();
   CHECK(skewed.load.dispatch_network == Approx(even.load.dispatch_network).epsilon(1e-9));
