@@ -478,7 +478,8 @@ void run(const Options& o) {
   a.times = price_moe_layer(q.layer);
   a.assumptions =
       assumption_worth({q.layer, &datasheet_kernels, &datasheet_exchange, &calibrated_kernels, &calibrated_exchange});
-  a.traffic = sample_traffic(q.layer.load, static_cast<std::uint64_t>(q.seed));
+  if (o.matrix && q.ep > 1024) throw InputError("--matrix", "prints at most 1,024 ranks");
+  a.traffic = sample_traffic(q.layer.load, static_cast<std::uint64_t>(q.seed), std::int64_t{1} << 19, o.matrix);
   a.balance =
       balance_flops_per_byte(*q.moe, q.layer.load.dispatch_bytes_per_value, q.layer.load.combine_bytes_per_value);
   if (o.common.json())

@@ -10,17 +10,17 @@ namespace shardplan {
 
 namespace {
 
-using Matrix = std::vector<std::vector<std::int64_t>>;
-
 struct Hosts {
   std::vector<std::vector<std::int32_t>> of_expert;
-  std::size_t per_node;
-  std::size_t nodes;
+  std::size_t per_node = 1;
+  std::size_t nodes = 1;
+  std::size_t ranks = 1;
 };
 
 Hosts hosts_of(const ExpertLoadQuestion& q) {
   Hosts out;
   out.per_node = static_cast<std::size_t>(q.ranks_per_node);
+  out.ranks = static_cast<std::size_t>(q.ep);
   out.nodes = (static_cast<std::size_t>(q.ep) + out.per_node - 1) / out.per_node;
   out.of_expert.resize(static_cast<std::size_t>(q.moe->experts));
   for (std::size_t r = 0; r < q.placement->on_gpu.size(); ++r) {
@@ -32,33 +32,32 @@ Hosts hosts_of(const ExpertLoadQuestion& q) {
 
 double busiest_over_mean(const std::vector<double>& load) { return max_violation(load) + 1; }
 
-/// Tokens that each rank receives (or, for its node's entry, forwards), worse of sending and receiving over their
-/// means.
-void busiest_links(const ExpertLoadQuestion& q, const Hosts& hosts, SampledTraffic& out) {
-  const std::size_t ranks = static_cast<std::size_t>(q.ep), g = hosts.per_node;
-  std::vector<double> sent(ranks, 0.0), received(ranks, 0.0), forwarded(ranks, 0.0), arrived(ranks, 0.0);
-  for (std::size_t s = 0; s < ranks; ++s) {
-    for (std::size_t n = 0; n < hosts.nodes; ++n) {
-      if (n == s / g) continue;
-      const double tokens = static_cast<double>(out.node_tokens[s][n]);
-      const std::size_t entry = std::min(n * g + s % g, ranks - 1);
-      sent[s] += tokens;
-      received[entry] += tokens;
-    }
-    for (std::size_t d = 0; d < ranks; ++d) {
-      const std::size_t entry = d / g == s / g ? s : std::min(d / g * g + s % g, ranks - 1);
-      if (entry == d) continue;
-      forwarded[entry] += static_cast<double>(out.rank_tokens[s][d]);
-      arrived[d] += static_cast<double>(out.rank_tokens[s][d]);
-    }
+/// Tokens on each rank's links: over the network out and into the entry rank (the source's place in the other node),
+/// and over NVLink out of the entry rank and into the host.
+struct Links {
+  std::vector<double> sent, received, forwarded, arrived;
+
+  explicit Links(std::size_t ranks) : sent(ranks, 0.0), received(sent), forwarded(sent), arrived(sent) {}
+  static std::size_t entry(std::size_t source, std::size_t node, const Hosts& hosts) {
+    if (node == source / hosts.per_node) return source;
+    return std::min(node * hosts.per_node + source % hosts.per_node, hosts.ranks - 1);
   }
-  out.busiest_network = std::max(busiest_over_mean(sent), busiest_over_mean(received));
-  out.busiest_nvlink = std::max(busiest_over_mean(forwarded), busiest_over_mean(arrived));
-}
+  void to_node(std::size_t source, std::size_t node, const Hosts& hosts) {
+    if (node == source / hosts.per_node) return;
+    sent[source] += 1;
+    received[entry(source, node, hosts)] += 1;
+  }
+  void to_rank(std::size_t source, std::size_t rank, const Hosts& hosts) {
+    const std::size_t from = entry(source, rank / hosts.per_node, hosts);
+    if (from == rank) return;
+    forwarded[from] += 1;
+    arrived[rank] += 1;
+  }
+};
 
 }  // namespace
 
-SampledTraffic sample_traffic(const ExpertLoadQuestion& q, std::uint64_t seed, std::int64_t most) {
+SampledTraffic sample_traffic(const ExpertLoadQuestion& q, std::uint64_t seed, std::int64_t most, bool keep_matrices) {
   const Hosts hosts = hosts_of(q);
   const auto ranks = static_cast<std::size_t>(q.ep), experts = static_cast<std::size_t>(q.moe->experts);
   const bool limited = q.nodes_per_token > 0 && q.nodes_per_token < static_cast<int>(hosts.nodes);
@@ -71,9 +70,11 @@ SampledTraffic sample_traffic(const ExpertLoadQuestion& q, std::uint64_t seed, s
   SampledTraffic out;
   out.tokens_per_rank = std::clamp<std::int64_t>(most / q.ep, 1, std::llround(q.tokens_per_rank));
   out.tokens = out.tokens_per_rank * q.ep;
-  out.counts.assign(ranks, std::vector<std::int64_t>(experts, 0));
-  out.rank_tokens.assign(ranks, std::vector<std::int64_t>(ranks, 0));
-  out.node_tokens.assign(ranks, std::vector<std::int64_t>(hosts.nodes, 0));
+  if (keep_matrices) {
+    out.counts.assign(ranks, std::vector<std::int64_t>(experts, 0));
+    out.rank_tokens.assign(ranks, std::vector<std::int64_t>(ranks, 0));
+  }
+  Links links(ranks);
   out.nodes_histogram.assign(std::min(hosts.nodes, static_cast<std::size_t>(q.moe->top_k)) + 1, 0);
   std::vector<std::int64_t> rank_seen(ranks, -1), node_seen(hosts.nodes, -1);
   std::vector<double> rank_pairs(ranks, 0.0), expert_pairs(experts, 0.0);
@@ -84,18 +85,19 @@ SampledTraffic sample_traffic(const ExpertLoadQuestion& q, std::uint64_t seed, s
       for (const std::int32_t e : sampler.draw(random)) {
         const auto& at = hosts.of_expert[static_cast<std::size_t>(e)];
         const auto r = static_cast<std::size_t>(at.size() == 1 ? at[0] : at[random.below(at.size())]);
-        ++out.counts[s][static_cast<std::size_t>(e)];
+        if (keep_matrices) ++out.counts[s][static_cast<std::size_t>(e)];
         expert_pairs[static_cast<std::size_t>(e)] += 1;
         rank_pairs[r] += 1;
         if (rank_seen[r] != token) {
           rank_seen[r] = token;
-          ++out.rank_tokens[s][r];
+          if (keep_matrices) ++out.rank_tokens[s][r];
+          links.to_rank(s, r, hosts);
           out.distinct_ranks += 1;
         }
         const std::size_t n = r / hosts.per_node;
         if (node_seen[n] != token) {
           node_seen[n] = token;
-          ++out.node_tokens[s][n];
+          links.to_node(s, n, hosts);
           ++nodes;
         }
       }
@@ -108,7 +110,8 @@ SampledTraffic sample_traffic(const ExpertLoadQuestion& q, std::uint64_t seed, s
   out.max_violation_expert = max_violation(expert_pairs);
   out.max_violation_gpu = max_violation(rank_pairs);
   out.idle_experts = std::count(expert_pairs.begin(), expert_pairs.end(), 0.0);
-  busiest_links(q, hosts, out);
+  out.busiest_network = std::max(busiest_over_mean(links.sent), busiest_over_mean(links.received));
+  out.busiest_nvlink = std::max(busiest_over_mean(links.forwarded), busiest_over_mean(links.arrived));
   return out;
 }
 

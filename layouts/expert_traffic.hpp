@@ -11,11 +11,10 @@ namespace shardplan {
 struct SampledTraffic {
   std::int64_t tokens = 0;  // drawn, over all ranks (each rank the same number)
   std::int64_t tokens_per_rank = 0;
+  // Kept only where asked for (keep_matrices):
   std::vector<std::vector<std::int64_t>> counts;       // [source rank][expert]: pairs
   std::vector<std::vector<std::int64_t>> rank_tokens;  // [source rank][destination rank]: tokens, merged per rank
-  // [source rank][destination node]: tokens that go there, merged per node; own node included.
-  std::vector<std::vector<std::int64_t>> node_tokens;
-  std::vector<std::int64_t> nodes_histogram;  // tokens by the number of distinct nodes, from 0
+  std::vector<std::int64_t> nodes_histogram;           // tokens by the number of distinct nodes, from 0
   double distinct_nodes = 0, distinct_ranks = 0;
   double max_violation_expert = 0, max_violation_gpu = 0;
   std::int64_t idle_experts = 0;
@@ -29,6 +28,6 @@ struct SampledTraffic {
 /// `question` needs popularity and placement. InputError where a node limit does not suit the placement (experts of a
 /// routing group spread over nodes).
 SampledTraffic sample_traffic(const ExpertLoadQuestion& question, std::uint64_t seed,
-                              std::int64_t most = std::int64_t{1} << 19);
+                              std::int64_t most = std::int64_t{1} << 19, bool keep_matrices = false);
 
 }  // namespace shardplan

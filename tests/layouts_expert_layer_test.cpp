@@ -104,7 +104,7 @@ TEST_CASE("drawn traffic adds up and agrees with the expected load", "[experts]"
   q.nodes_per_token = 0;
   q.popularity = &p;
   q.placement = &placement;
-  const SampledTraffic t = sample_traffic(q, 1, 1 << 17);
+  const SampledTraffic t = sample_traffic(q, 1, 1 << 17, true);
   CHECK(t.tokens == 1 << 17);
   for (const auto& row : t.counts) {
     std::int64_t pairs = 0;
@@ -116,8 +116,8 @@ TEST_CASE("drawn traffic adds up and agrees with the expected load", "[experts]"
   CHECK(t.distinct_ranks == Approx(expected.distinct_ranks).epsilon(0.01));
   CHECK(t.busiest_network == Approx(expected.busiest_network).epsilon(0.05));
   CHECK(t.busiest_nvlink == Approx(expected.busiest_nvlink).epsilon(0.10));
-  CHECK(sample_traffic(q, 1, 1 << 14).counts == sample_traffic(q, 1, 1 << 14).counts);
-  CHECK(sample_traffic(q, 2, 1 << 14).counts != sample_traffic(q, 1, 1 << 14).counts);
+  CHECK(sample_traffic(q, 1, 1 << 14, true).counts == sample_traffic(q, 1, 1 << 14, true).counts);
+  CHECK(sample_traffic(q, 2, 1 << 14, true).counts != sample_traffic(q, 1, 1 << 14, true).counts);
 }
 
 TEST_CASE("no rank reaches more nodes a token than its limit", "[experts]") {

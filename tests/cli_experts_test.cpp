@@ -1,0 +1,126 @@
+// The verbs `experts` and `router` as a person runs them: promised keys, exit codes, one error line, the same bytes
+// twice.
+#include <sys/wait.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+struct Answer {
+  int code = -1;
+  std::string text;  // stdout and stderr together
+};
+
+Answer run(const std::string& arguments) {
+  const std::string command = std::string(SHARDPLAN_BINARY) + " " + arguments + " 2>&1";
+  Answer out;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer{};
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return out;
+}
+
+nlohmann::json json_of(const std::string& arguments) {
+  const Answer answer = run(arguments + " --format json");
+  INFO(answer.text);
+  REQUIRE(answer.code == 0);
+  return nlohmann::json::parse(answer.text);
+}
+
+const std::string kEp64 =
+    "experts --model deepseek-v3 --cluster h100-sxm --gpus 64 --ep 64 --tokens-per-gpu 8192 --nodes-per-token 4";
+
+}  // namespace
+
+TEST_CASE("experts gives the whiteboard's figures with datasheet rates", "[cli][experts]") {
+  const auto json = json_of(kEp64 + " --count-own-node 1 --rates datasheet --precision bf16");
+  CHECK(json.at("pairs") == 65536);
+  CHECK(json.at("flops").get<double>() == Approx(6.494e12).epsilon(1e-3));
+  CHECK(json.at("network_bytes").get<double>() == Approx(704643072).epsilon(1e-9));
+  CHECK(json.at("network_s").get<double>() == Approx(14.09e-3).epsilon(1e-3));
+  CHECK(json.at("nvlink_bytes").get<double>() == Approx(1409286144).epsilon(1e-9));
+  CHECK(json.at("nvlink_s").get<double>() == Approx(3.13e-3).epsilon(1e-3));
+  CHECK(json.at("comm_over_compute").get<double>() == Approx(2.62).epsilon(5e-3));
+  CHECK(json.at("load").at("max_violation_gpu").get<double>() == Approx(0).margin(1e-9));
+  CHECK(json.at("load").at("histogram").size() == 256);
+  CHECK(json.at("overlapped_s").get<double>() > 0);
+  CHECK(json.at("assumptions").size() >= 8);
+}
+
+TEST_CASE("experts names what decode reads and where the ridge is", "[cli][experts]") {
+  const auto decode = json_of(kEp64 + " --decode-batch 128").at("decode");
+  CHECK(decode.at("experts_touched").get<double>() == Approx(251.6).epsilon(1e-3));
+  CHECK(decode.at("intensity").get<double>() == Approx(9.12).epsilon(1e-3));
+  CHECK(decode.at("gap_limit").get<double>() == Approx(28.56).epsilon(1e-3));
+  CHECK(std::abs(decode.at("experts_touched_sampled").at("mean").get<double>() - 251.6) < 1);
+}
+
+TEST_CASE("redundant experts lower the busiest GPU, and its bound is kept", "[cli][experts]") {
+  const std::string base =
+      "experts --model deepseek-v3 --cluster h100-sxm --gpus 144 --ep 144 --tokens-per-gpu 1024 --skew zipf:1.0";
+  const auto before = json_of(base).at("load"), after = json_of(base + " --redundant 32").at("load");
+  CHECK(after.at("max_violation_gpu") < 0.1 * before.at("max_violation_gpu").get<double>());
+  CHECK(after.at("max_violation_gpu") >= after.at("lower_bound_gpu"));
+  CHECK(after.at("max_violation_gpu_before") == before.at("max_violation_gpu"));
+  CHECK(before.at("max_violation_expert") <= 31);
+  CHECK(after.at("experts_per_gpu").at("most") == 2);
+}
+
+TEST_CASE("experts and router answer with the same bytes every time", "[cli][experts]") {
+  for (const std::string& arguments : {kEp64 + " --skew dirichlet:0.5 --seed 4 --waves 2",
+                                       std::string("router --top-k 2 --steps 20 --tokens 512 --balance bias")}) {
+    CHECK(run(arguments).text == run(arguments).text);
+    CHECK(run(arguments + " --format json").text == run(arguments + " --format json").text);
+  }
+}
+
+TEST_CASE("router numbers its steps and names its law", "[cli][router]") {
+  const auto json = json_of("router --experts 16 --top-k 1 --steps 101 --balance none --seed 3");
+  CHECK(json.at("law").get<std::string>().rfind("mean-field", 0) == 0);
+  REQUIRE(json.at("steps").size() == 101);
+  CHECK(json.at("steps").at(100).at("step") == 100);
+  CHECK(json.at("steps").at(100).contains("idle_experts"));
+  CHECK(json.at("final").at("max_violation") == json.at("steps").at(100).at("max_violation"));
+  CHECK(run("router --balance bias --bias-rate 0.001 --top-k 2 --steps 400").text.find("too small to hold") !=
+        std::string::npos);
+}
+
+TEST_CASE("mistakes of experts and router are exit 2 and one line that names the option", "[cli][experts]") {
+  const std::string base = "experts --model deepseek-v3 --cluster h100-sxm --gpus 64 --tokens-per-gpu 1024 ";
+  const std::pair<std::string, const char*> rows[] = {
+      {base + "--ep 7", "error: --ep: 7 does not divide 64 GPUs"},
+      {base + "--ep 64 --skew zip:1", "did you mean \"zipf\""},
+      {base + "--ep 64 --skew zipf:-1", "error: --skew"},
+      {base + "--ep 64 --skew file:/no/such/file", "/no/such/file"},
+      {base + "--ep 64 --nodes-per-token 0", "error: --nodes-per-token"},
+      {base + "--ep 64 --dispatch fp4", "error: --dispatch"},
+      {base + "--ep 64 --transport depep", "did you mean \"deepep\""},
+      {base + "--ep 64 --waves 9", "error: --waves: 9 waves"},
+      {base + "--ep 64 --redundant -1", "error: --redundant"},
+      {base + "--ep 64 --placement contiguous --redundant 8", "error: --placement"},
+      {base + "--ep 64 --capacity-factor -1", "error: --capacity-factor"},
+      {base + "--ep 64 --tokens-per-gpu", "error: --tokens-per-gpu"},
+      {"experts --model llama-3.1-8b --cluster h100-sxm --gpus 8 --ep 8 --tokens-per-gpu 1",
+       "no mixture-of-experts layer"},
+      {"router --experts 1", "error: --experts"},
+      {"router --top-k 16", "error: --top-k"},
+      {"router --balance hash --tokens mean-field", "error: --tokens"},
+      {"router --gain x", "error: --gain"},
+      {"router --setps 3", "did you mean \"--steps\""},
+  };
+  for (const auto& [arguments, expected] : rows) {
+    const Answer answer = run(arguments);
+    INFO(arguments << "\n" << answer.text);
+    CHECK(answer.code == 2);
+    CHECK(answer.text.rfind("error: ", 0) == 0);
+    CHECK(answer.text.find(expected) != std::string::npos);
+    CHECK(answer.text.find('\n') == answer.text.size() - 1);
+  }
+}
