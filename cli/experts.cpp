@@ -355,10 +355,10 @@ void print_times(const Question& q, const Answer& a) {
               text_of_number(t.routed_flops / 1e12, 3).append(" TFLOP").c_str());
   std::printf("  permute    %9s   %s read and written by the two permutations\n",
               text_of_seconds(t.permute.seconds).c_str(), text_of_decimal_bytes(t.permute_bytes).c_str());
-  std::printf("  network    %9s   %s out and back, %s nodes a token%s\n", text_of_seconds(t.network()).c_str(),
+  std::printf("  network    %9s   %s out and back, %s copies a token%s\n", text_of_seconds(t.network()).c_str(),
               text_of_decimal_bytes(t.load.dispatch_network + t.load.combine_network).c_str(),
               text_of_number(t.load.network_copies, 3).c_str(),
-              q.layer.load.count_own_node ? ", own node counted" : " besides its own");
+              q.layer.load.count_own_node ? ", own node counted" : " to other nodes");
   std::printf("  NVLink     %9s   %s out and back, %s copies a token\n", text_of_seconds(t.nvlink()).c_str(),
               text_of_decimal_bytes(t.load.dispatch_nvlink + t.load.combine_nvlink).c_str(),
               text_of_number(t.load.nvlink_copies, 3).c_str());
