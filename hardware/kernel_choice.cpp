@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "base/field.hpp"
 
 namespace shardplan {
 
@@ -91,6 +95,24 @@ constexpr std::array<LibraryTables, 5> kLibraries{{
     {AttentionLibrary::triton, {"triton", "", ""}, "attention:triton"},
 }};
 
+/// "4096x128x8": hidden, experts, top-k.
+double top_k_of(std::string_view variant) {
+  const auto last = variant.rfind('x');
+  return last == std::string_view::npos
+             ? 1
+             : std::max(1.0, std::strtod(std::string(variant.substr(last + 1)).c_str(), nullptr));
+}
+
+/// How far a layer is from a family of tables, in logarithms: its hidden size, then whatever of its groups the grid
+/// does not reach.
+double family_distance(const KernelTable& table, const ExpertFeatures& f) {
+  const double hidden = std::strtod(table.variant.c_str(), nullptr);
+  LogGrid::Logs logs = expert_logs(f);
+  const double outside = table.grid.empty() ? 0 : table.grid.clamp(logs);
+  const double routed = std::abs(std::log(std::max(f.top_k, 1.0) / top_k_of(table.variant)));
+  return 4 * std::abs(std::log(f.hidden / std::max(hidden, 1.0))) + 2 * routed + outside;
+}
+
 const KernelTables::PassFactor* factor_named(const KernelTables* tables, std::string_view name) {
   if (tables == nullptr) return nullptr;
   for (const auto& row : tables->passes) {
@@ -101,9 +123,13 @@ const KernelTables::PassFactor* factor_named(const KernelTables* tables, std::st
 
 }  // namespace
 
-KernelChoice::KernelChoice(const Gpu& gpu) : gpu_(&gpu), generic_(generic_table(gpu)), generic_backward_(generic_) {
+KernelChoice::KernelChoice(const Gpu& gpu, std::shared_ptr<const KernelTables> tables)
+    : gpu_(&gpu), read_(std::move(tables)), generic_(generic_table(gpu)), generic_backward_(generic_) {
   generic_backward_.scale = kBackwardOverForward;
-  own_ = tables_named(gpu.calibration.empty() ? gpu.name : gpu.calibration);
+  if (read_ == nullptr && gpu.calibration.ends_with(".json")) {
+    read_ = std::make_shared<const KernelTables>(parse_kernel_tables(read_text_file(gpu.calibration), gpu.calibration));
+  }
+  own_ = read_ != nullptr ? read_.get() : tables_named(gpu.calibration.empty() ? gpu.name : gpu.calibration);
   if (own_ != nullptr && own_->name != gpu.name) std::swap(own_, sibling_);
   if (sibling_ == nullptr) sibling_ = tables_named(gpu.sibling);
   for (std::size_t i = 0; i < kDataTypeNames.size(); ++i) {
@@ -177,6 +203,13 @@ ChosenTable KernelChoice::attention(const AttentionShape& a) const {
                         (own_ == nullptr || own_->find(KernelClass::attention, named.table->type, name) != nullptr);
       if (near) return named;
     }
+    ChosenTable other = find(KernelClass::attention, a.type, {}, {}, kv);
+    if (const auto* row_factor = factor_named(own_ != nullptr ? own_ : sibling_, row.factor);
+        row_factor != nullptr && !other.generic) {
+      other.factor = row_factor->factor;
+      other.transferred = true;
+      return other;
+    }
   }
   ChosenTable first = find(KernelClass::attention, a.type, {}, {}, kv);
   if (first.generic) first = find(KernelClass::attention, a.type);
@@ -194,26 +227,49 @@ ChosenTable KernelChoice::attention_backward(const AttentionShape& a) const {
   return chosen;
 }
 
-ChosenTable KernelChoice::experts(DataType type, std::string_view build) const {
-  const ChosenTable chosen = find(KernelClass::experts, type, build);
+ChosenTable KernelChoice::experts(DataType type, std::string_view build, const ExpertFeatures& f) const {
+  ChosenTable chosen = find(KernelClass::experts, type, build);
   if (chosen.generic && !build.empty()) {
     throw InputError("expert library", "no table \"" + std::string(build) + "\" of " +
                                            std::string(data_type_name(type)) + " on " + gpu_->name);
   }
   if (chosen.generic || chosen.transferred) datasheet(type);
+  if (chosen.generic) return chosen;
+  double nearest = std::numeric_limits<double>::infinity();
+  const KernelTable* first = chosen.table;
+  for (const KernelTables* tables : {own_, sibling_, builtin_kernel_tables(kFullest)}) {
+    if (tables == nullptr || first < tables->tables.data() || first >= tables->tables.data() + tables->tables.size())
+      continue;
+    for (const KernelTable& table : tables->tables) {
+      if (table.kernel != KernelClass::experts || table.type != first->type || table.library != first->library)
+        continue;
+      if (const double far = family_distance(table, f); far < nearest) nearest = far, chosen.table = &table;
+    }
+  }
   return chosen;
 }
 
 const ChosenTable& KernelChoice::memory(MemoryKernel kernel) const { return memory_[static_cast<std::size_t>(kernel)]; }
 
-double KernelChoice::pass_factor(const Gemm& g) const {
-  if (g.pass == GemmPass::forward) return 1;
-  const std::string_view name = g.pass == GemmPass::input_grad ? "input_grad"
-                                : g.accumulate_fp32            ? "weight_grad_fp32"
-                                                               : "weight_grad";
+namespace {
+std::string_view pass_name(GemmPass pass, bool accumulate_fp32) {
+  if (pass == GemmPass::forward) return "forward";
+  return pass == GemmPass::input_grad ? "input_grad" : accumulate_fp32 ? "weight_grad_fp32" : "weight_grad";
+}
+}  // namespace
+
+double KernelChoice::factor(std::string_view name) const {
   const auto* row = factor_named(own_, name);
   if (row == nullptr) row = factor_named(sibling_, name);
   return row == nullptr ? 1 : row->factor;
+}
+
+double KernelChoice::pass_factor(const Gemm& g) const {
+  return g.pass == GemmPass::forward ? 1 : factor(pass_name(g.pass, g.accumulate_fp32));
+}
+
+double KernelChoice::grouped_pass_factor(const GroupedGemm& g) const {
+  return g.pass == GemmPass::forward ? 1 : factor("grouped:" + std::string(pass_name(g.pass, g.accumulate_fp32)));
 }
 
 double KernelChoice::alignment_factor(const GemmDims& dims, DataType type) const {

@@ -1,6 +1,7 @@
 #pragma once
 // Which table answers for which GPU, data type and library, and what is transferred where there is none.
 #include <array>
+#include <memory>
 
 #include "hardware/kernel_price.hpp"
 #include "hardware/kernel_shapes.hpp"
@@ -12,14 +13,17 @@ namespace shardplan {
 /// ratio of the fitted forms, which carries peak FLOP/s and HBM bytes/s of both GPUs.
 class KernelChoice {
  public:
-  explicit KernelChoice(const Gpu& gpu);
+  /// `tables`: used in place of the built-in ones of this GPU; null = built-in.
+  explicit KernelChoice(const Gpu& gpu, std::shared_ptr<const KernelTables> tables = nullptr);
 
   const ChosenTable& gemm(DataType) const;
   ChosenTable attention(const AttentionShape&) const;
   ChosenTable attention_backward(const AttentionShape&) const;
-  ChosenTable experts(DataType, std::string_view build) const;
+  /// Of the family whose hidden size, experts' width and rows are nearest to the layer.
+  ChosenTable experts(DataType, std::string_view build, const ExpertFeatures&) const;
   const ChosenTable& memory(MemoryKernel) const;
   double pass_factor(const Gemm&) const;
+  double grouped_pass_factor(const GroupedGemm&) const;
   double alignment_factor(const GemmDims&, DataType) const;
   const KernelTables::Sustained* sustained(DataType) const;
   double launch_floor() const;
@@ -27,15 +31,17 @@ class KernelChoice {
   KernelRates datasheet(DataType) const;
 
  private:
+  double factor(std::string_view name) const;
   ChosenTable find(KernelClass, DataType, std::string_view library = {}, std::string_view variant = {},
                    std::optional<DataType> kv = {}) const;
   ChosenTable from(const KernelTables&, const KernelTable*, DataType asked) const;
 
   const Gpu* gpu_;
-  const KernelTables* own_ = nullptr;      // measured on this GPU
-  const KernelTables* sibling_ = nullptr;  // transferred from
-  KernelTable generic_;                    // a datasheet and ordinary fractions
-  KernelTable generic_backward_;           // attention backward over forward: the ratio of their FLOPs
+  const KernelTables* own_ = nullptr;         // measured on this GPU
+  const KernelTables* sibling_ = nullptr;     // transferred from
+  std::shared_ptr<const KernelTables> read_;  // of a file that the GPU names, or given
+  KernelTable generic_;                       // a datasheet and ordinary fractions
+  KernelTable generic_backward_;              // attention backward over forward: the ratio of their FLOPs
   std::array<ChosenTable, kDataTypeNames.size()> gemm_{};
   std::array<ChosenTable, kMemoryKernelNames.size()> memory_{};
 };

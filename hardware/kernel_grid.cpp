@@ -78,13 +78,14 @@ std::vector<LogGrid::Corner> LogGrid::corners(const Logs& logs) const {
   return out;
 }
 
-double make_monotone(LogGrid& grid) {
+double make_monotone(LogGrid& grid, const std::vector<bool>& increasing) {
   std::vector<double>& values = grid.values();
   std::vector<double> up = values, down = values;
   std::size_t stride = values.size();
-  for (const GridAxis& axis : grid.axes()) {
-    const std::size_t n = axis.nodes.size();
+  for (std::size_t a = 0; a < grid.rank(); ++a) {
+    const std::size_t n = grid.axes()[a].nodes.size();
     stride /= n;
+    if (!increasing[a]) continue;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (i / stride % n > 0) up[i] = std::max(up[i], up[i - stride]);
       const std::size_t j = values.size() - 1 - i;

@@ -57,8 +57,8 @@ class LogGrid {
   std::vector<double> values_;
 };
 
-/// Makes values nondecreasing along every axis: the mean of the running maximum from below and the running minimum from
-/// above, both monotone. Returns the largest change made.
-double make_monotone(LogGrid& grid);
+/// Makes values nondecreasing along the axes marked in `increasing`: the mean of the running maximum from below and the
+/// running minimum from above, both monotone. Returns the largest change made.
+double make_monotone(LogGrid& grid, const std::vector<bool>& increasing);
 
 }  // namespace shardplan

@@ -14,6 +14,7 @@ struct ChosenTable {
   KernelRates rates;         // of the GPU that is priced; equal to the table's where it was measured on that GPU
   bool transferred = false;  // measured on a sibling, or for a neighbouring data type
   bool generic = false;      // no measurement at all: a datasheet and ordinary fractions
+  double factor = 1;         // times the table: another library's published ratio
 };
 
 /// What a price stood on, for `kernel explain`.
@@ -21,7 +22,8 @@ struct KernelEvidence {
   const KernelTable* table = nullptr;
   LogGrid::Logs logs{};  // of the coordinates, clamped into the grid
   double outside = 0;    // sum of |log distance| from the measured region
-  double ratio = 1;      // form at the asked work and rates over form at the clamped point: 1 inside
+  double ratio = 1;      // form at the asked work and rates over form at the clamped point, 1 inside;
+                         // of a grid of ratios: measured over form
   KernelWork work;
 };
 
@@ -39,12 +41,19 @@ template <class WorkAt>
 Price price_from_table(const ChosenTable& chosen, LogGrid::Logs logs, const KernelWork& actual, const WorkAt& work_at,
                        double factor, KernelEvidence* evidence) {
   const KernelTable& table = *chosen.table;
+  factor *= chosen.factor * table.scale;
   if (table.grid.empty()) {
     const double seconds = table.form.seconds(actual, chosen.rates) * factor;
     if (evidence != nullptr) *evidence = {&table, logs, 1, 1, actual};
     return with_interval(chosen, seconds, seconds, 0);
   }
   const double outside = table.grid.clamp(logs);
+  if (table.ratios) {
+    const double miss = std::exp(table.grid.value(logs));
+    const double seconds = miss * table.form.seconds(actual, chosen.rates);
+    if (evidence != nullptr) *evidence = {&table, logs, outside, miss, actual};
+    return with_interval(chosen, seconds * factor, seconds, outside);
+  }
   const double base = std::exp(table.grid.value(logs));
   const KernelWork reference = work_at(logs);
   double ratio = 1;

@@ -124,6 +124,68 @@ KernelRow expert_row(const CsvTable& csv, std::size_t i) {
   return row;
 }
 
+/// Query and KV heads of the models that the memory-bound rows name: rotary bytes need them.
+struct ModelHeads {
+  std::string_view model;
+  std::int64_t heads, kv_heads;
+};
+constexpr std::array<ModelHeads, 7> kModelHeads{{{"Qwen/Qwen-72B", 64, 64},
+                                                 {"codellama/CodeLlama-34b-Instruct-hf", 64, 8},
+                                                 {"internlm/internlm-20b", 40, 40},
+                                                 {"meta-llama/Llama-2-7b-hf", 32, 32},
+                                                 {"meta-llama/Llama-2-70b-hf", 64, 8},
+                                                 {"meta-llama/Meta-Llama-3-8B", 32, 8},
+                                                 {"meta-llama/Meta-Llama-3-70B", 64, 8}}};
+
+/// 16-bit values that a kernel reads and writes for each of M rows of N values.
+struct MemoryOp {
+  std::string_view name;
+  MemoryKernel kernel;
+  double values;  // per element of [M, N]; 0 = rotary, which depends on heads
+};
+constexpr std::array<MemoryOp, 6> kMemoryOps{{{"add", MemoryKernel::add, 3},
+                                              {"mlp_act", MemoryKernel::activation, 3},
+                                              {"input_layernorm", MemoryKernel::norm, 2},
+                                              {"post_attention_layernorm", MemoryKernel::norm, 2},
+                                              {"emb", MemoryKernel::embedding, 2},
+                                              {"attn_rope", MemoryKernel::rotary, 0}}};
+
+/// Q and K of one tensor-parallel rank, read and written; N = hidden size.
+double rotary_values(const KernelRow& row, const std::string& model, double hidden) {
+  for (const ModelHeads& m : kModelHeads) {
+    if (m.model != model) continue;
+    const double local = double(m.heads) / double(row.tp) + std::max(double(m.kv_heads) / double(row.tp), 1.0);
+    return 2 * local * hidden / double(m.heads);
+  }
+  return 0;
+}
+
+KernelRow memory_row(const CsvTable& csv, std::size_t i) {
+  KernelRow row;
+  row.kind = KernelRowKind::memory;
+  row.number = i + 1;
+  row.gpu = csv.text(i, "gpu");
+  row.library = "vllm";
+  row.version = "Vidur's profiles of vLLM";
+  row.source = "microsoft/vidur";
+  row.measured = csv.number(i, "median_ms") * 1e-3;
+  row.tp = positive(csv, i, "tp");
+  row.tokens = positive(csv, i, "M_tokens");
+  const double m = double(row.tokens), n = double(positive(csv, i, "N"));
+  const std::string &op = csv.text(i, "op"), &model = csv.text(i, "model");
+  const auto found =
+      std::find_if(kMemoryOps.begin(), kMemoryOps.end(), [&](const MemoryOp& o) { return o.name == op; });
+  if (found == kMemoryOps.end()) {
+    row.unusable = "operation \"" + op + "\" is not a known memory-bound kernel";
+    return row;
+  }
+  row.memory = found->kernel;
+  row.bytes = 2 * m * (found->values > 0 ? found->values * n : rotary_values(row, model, n));
+  if (row.bytes <= 0) row.unusable = "heads of \"" + model + "\" are not known";
+  if (row.measured <= 0) row.unusable = "its time is below the file's resolution of 1 us";
+  return row;
+}
+
 /// Rounds `shares` (any scale) to whole tokens that sum to `total`; the largest absorb the difference.
 std::vector<std::int64_t> rounded(const std::vector<double>& shares, std::int64_t total) {
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
@@ -176,6 +238,7 @@ std::optional<KernelRowKind> kernel_row_kind(const CsvTable& csv) {
                     "ep", "distribution", "latency_us"})) {
     return KernelRowKind::experts;
   }
+  if (has_all(csv, {"gpu", "model", "op", "tp", "M_tokens", "N", "median_ms"})) return KernelRowKind::memory;
   return std::nullopt;
 }
 
@@ -185,9 +248,20 @@ std::vector<KernelRow> read_kernel_rows(const CsvTable& csv) {
   std::vector<KernelRow> rows;
   rows.reserve(csv.size());
   for (std::size_t i = 0; i < csv.size(); ++i) {
-    rows.push_back(*kind == KernelRowKind::gemm        ? gemm_row(csv, i)
-                   : *kind == KernelRowKind::attention ? attention_row(csv, i)
-                                                       : expert_row(csv, i));
+    switch (*kind) {
+      case KernelRowKind::gemm:
+        rows.push_back(gemm_row(csv, i));
+        break;
+      case KernelRowKind::attention:
+        rows.push_back(attention_row(csv, i));
+        break;
+      case KernelRowKind::experts:
+        rows.push_back(expert_row(csv, i));
+        break;
+      case KernelRowKind::memory:
+        rows.push_back(memory_row(csv, i));
+        break;
+    }
   }
   return rows;
 }
@@ -213,9 +287,28 @@ ExpertLayer expert_layer(const KernelRow& row, const std::vector<std::int64_t>& 
   layer.hidden = row.hidden;
   layer.inter = std::max<std::int64_t>(1, row.inter / row.tp);
   layer.tokens_in = row.tokens;
+  layer.top_k = row.top_k;
   layer.type = row.type;
   layer.build = row.library;
   return layer;
+}
+
+Price price_row(const KernelModel& model, const KernelRow& row) {
+  switch (row.kind) {
+    case KernelRowKind::gemm:
+      return model.gemm(row.gemm);
+    case KernelRowKind::attention: {
+      AttentionShape shape = row.attention;
+      shape.build = row.library;
+      return model.attention(shape);
+    }
+    case KernelRowKind::memory:
+      return model.memory_bound(row.memory, row.bytes);
+    case KernelRowKind::experts:
+      break;
+  }
+  const std::vector<std::int64_t> sizes = timed_group_sizes(row);
+  return model.expert_layer(expert_layer(row, sizes));
 }
 
 }  // namespace shardplan

@@ -11,7 +11,7 @@ namespace shardplan {
 
 class CsvTable;
 
-enum class KernelRowKind { gemm, attention, experts };
+enum class KernelRowKind { gemm, attention, experts, memory };
 
 /// One measured kernel; which members hold is told by `kind`.
 struct KernelRow {
@@ -28,6 +28,9 @@ struct KernelRow {
   // experts
   std::int64_t tokens = 0, hidden = 0, inter = 0, top_k = 0, experts = 0, tp = 1, ep = 1;
   double skew = 0;  // exponent of the power law, 0 = balanced
+  MemoryKernel memory = MemoryKernel::copy;
+  double bytes = 0;      // read and written
+  std::string unusable;  // why the row cannot be priced or fitted; empty = it can
 };
 
 /// What the header tells, or nothing where no kind of kernel row has it.
@@ -42,5 +45,7 @@ std::vector<KernelRow> read_kernel_rows(const CsvTable&);
 std::vector<std::int64_t> timed_group_sizes(const KernelRow&);
 /// The row as the layer that was timed, its group sizes in `sizes`.
 ExpertLayer expert_layer(const KernelRow&, const std::vector<std::int64_t>& sizes);
+/// The row's kernel with the row's own library. InputError where the model has no such table or type.
+Price price_row(const KernelModel&, const KernelRow&);
 
 }  // namespace shardplan

@@ -69,48 +69,72 @@ KernelWork attention_work(const AttentionShape& a) {
   return {times * 4 * d * rows * 0.5 * f.seq, times * 2 * d * (rows * bytes + kv_rows * kv_bytes)};
 }
 
-KernelWork expert_work(double rows, double active, double hidden, double inter, double products, double bytes) {
-  return {2 * rows * hidden * inter * products,
-          bytes * active * hidden * inter * products + kResultBytes * rows * (hidden + inter) * 2};
+namespace {
+
+constexpr double kTileRows = 64;  // rows of a tensor-core tile: the smallest M of Hopper's wgmma
+
+void count_groups(std::span<const std::int64_t> tokens, ExpertFeatures& f) {
+  for (const std::int64_t t : tokens) {
+    f.rows += double(t);
+    f.active += t > 0;
+    f.largest = std::max(f.largest, double(t));
+  }
 }
+
+}  // namespace
 
 ExpertFeatures expert_features(const ExpertLayer& layer) {
   ExpertFeatures f;
-  for (const std::int64_t t : layer.tokens) {
-    f.rows += double(t);
-    f.active += t > 0;
-    f.largest = std::max(f.largest, double(t));
-  }
+  count_groups(layer.tokens, f);
+  f.routed = std::max(f.rows, double(layer.tokens_in) * double(layer.top_k));
   f.hidden = double(layer.hidden);
+  f.top_k = double(layer.top_k);
   f.inter = double(layer.inter);
-  f.work = expert_work(f.rows, f.active, f.hidden, f.inter, f.products, bytes_of(layer.type));
   return f;
 }
 
-ExpertFeatures grouped_features(const GroupedGemm& g) {
-  ExpertFeatures f;
-  for (const std::int64_t t : g.tokens) {
-    f.rows += double(t);
-    f.active += t > 0;
-    f.largest = std::max(f.largest, double(t));
-  }
-  f.hidden = double(std::max(g.n, g.k));
-  f.inter = double(std::min(g.n, g.k));
-  f.products = 1;
-  f.work = expert_work(f.rows, f.active, f.hidden, f.inter, 1, bytes_of(g.type));
-  if (g.pass == GemmPass::weight_grad && g.accumulate_fp32)
-    f.work.bytes += (8 - bytes_of(g.type)) * f.active * f.hidden * f.inter;
-  return f;
+KernelWork expert_work(const ExpertFeatures& f, double bytes) {
+  KernelWork work;
+  work.flops = 6 * f.hidden * f.inter * (f.rows + 0.5 * kTileRows * f.active);
+  work.bytes = 3 * f.hidden * f.inter * f.active * bytes;
+  work.local_bytes = kResultBytes * f.rows * (2 * f.hidden + 3 * f.inter);
+  work.routed_bytes = kResultBytes * f.routed * (f.hidden + f.inter);
+  return work;
 }
 
 LogGrid::Logs expert_logs(const ExpertFeatures& f) {
-  return {std::log(f.rows / std::max(f.active, 1.0)), std::log(std::max(f.active, 1.0)), std::log(f.inter),
-          std::log(f.hidden)};
+  const double active = std::max(f.active, 1.0), rows = std::max(f.rows, 1.0);
+  return {std::log(rows / active), std::log(active), std::log(f.inter),
+          std::log(std::max(f.largest * active / rows, 1.0))};
 }
 
-KernelWork expert_work_at(const LogGrid::Logs& at, const ExpertFeatures& f, double bytes) {
-  const double active = std::exp(at[1]);
-  return expert_work(std::exp(at[0]) * active, active, std::exp(at[3]), std::exp(at[2]), f.products, bytes);
+ExpertFeatures expert_features_at(const LogGrid::Logs& at, const ExpertFeatures& like) {
+  ExpertFeatures f = like;
+  f.active = std::exp(at[1]);
+  f.rows = std::exp(at[0]) * f.active;
+  f.largest = std::exp(at[0] + at[3]);
+  f.inter = std::exp(at[2]);
+  f.routed = like.routed / std::max(like.rows, 1.0) * f.rows;
+  return f;
+}
+
+GroupedFeatures grouped_features(const GroupedGemm& g) {
+  GroupedFeatures out;
+  ExpertFeatures& f = out.layer;
+  count_groups(g.tokens, f);
+  f.routed = f.rows;
+  f.hidden = double(std::max(g.n, g.k));
+  f.inter = double(std::min(g.n, g.k));
+  const double weights = f.active * double(g.n) * double(g.k), bytes = bytes_of(g.type);
+  out.work.flops = 2 * double(g.n) * double(g.k) * (f.rows + 0.5 * kTileRows * f.active);
+  if (g.pass == GemmPass::weight_grad) {
+    out.work.bytes = bytes * f.rows * double(g.n + g.k) + (g.accumulate_fp32 ? 8 : kResultBytes) * weights;
+  } else {
+    const double in = double(g.pass == GemmPass::forward ? g.k : g.n),
+                 result = double(g.pass == GemmPass::forward ? g.n : g.k);
+    out.work.bytes = bytes * (weights + f.rows * in) + kResultBytes * f.rows * result;
+  }
+  return out;
 }
 
 }  // namespace shardplan

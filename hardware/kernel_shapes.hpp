@@ -42,16 +42,26 @@ KernelWork attention_work(const AttentionFeatures&, double bytes, double kv_byte
 struct ExpertFeatures {
   double rows = 0;     // tokens over all local experts
   double active = 0;   // experts with tokens
-  double largest = 0;  // tokens of the largest
+  double largest = 0;  // tokens of the largest expert
+  double routed = 0;   // tokens times top-k over all ranks: what the routing kernels of some libraries pass over
   double hidden = 0, inter = 0;
-  double products = 3;  // matrices of hidden x inter that are computed: 3 gated layer, 2 gate-up, 1 one matrix
-  KernelWork work;
+  double top_k = 0;  // 0 = not known
 };
 ExpertFeatures expert_features(const ExpertLayer&);
-ExpertFeatures grouped_features(const GroupedGemm&);
+/// Coordinates: rows per active expert, active experts, inter, largest expert over the mean of the active ones.
 LogGrid::Logs expert_logs(const ExpertFeatures&);
-KernelWork expert_work(double rows, double active, double hidden, double inter, double products, double bytes);
-/// The work at clamped coordinates, for a layer otherwise like `f`.
-KernelWork expert_work_at(const LogGrid::Logs&, const ExpertFeatures& f, double bytes);
+/// FLOPs 6 hidden inter (rows + 32 active): three products, each expert's last tile of 64 rows half empty on average.
+/// Bytes: weights of the active experts. Local bytes: rows gathered, activated and weighted, 2 hidden + 3 inter values
+/// of 16 bit each.
+KernelWork expert_work(const ExpertFeatures&, double bytes);
+/// Features of a grid point; routed rows per local row as in `like`.
+ExpertFeatures expert_features_at(const LogGrid::Logs&, const ExpertFeatures& like);
+
+/// One grouped product as an expert layer with the same groups, hidden and inter, and its own work beside it.
+struct GroupedFeatures {
+  ExpertFeatures layer;
+  KernelWork work;
+};
+GroupedFeatures grouped_features(const GroupedGemm&);
 
 }  // namespace shardplan

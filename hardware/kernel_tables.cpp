@@ -25,7 +25,7 @@ KernelClass parse_class(const Field& field) {
   field.fail("unknown kernel class \"" + text + "\"");
 }
 
-LogGrid parse_grid(const Field& field) {
+LogGrid parse_grid(const Field& field, bool ratios) {
   std::vector<GridAxis> axes;
   std::size_t count = 1;
   const Field list = field.at("axes");
@@ -42,18 +42,20 @@ LogGrid parse_grid(const Field& field) {
     count *= parsed.nodes.size();
     axes.push_back(std::move(parsed));
   }
-  std::vector<double> logs = field.at("microseconds").numbers();
-  if (logs.size() != count) field.at("microseconds").fail("needs " + std::to_string(count) + " numbers, one a node");
+  const Field list_of_values = field.at(ratios ? "ratios" : "microseconds");
+  std::vector<double> logs = list_of_values.numbers();
+  if (logs.size() != count) list_of_values.fail("needs " + std::to_string(count) + " numbers, one a node");
   for (double& value : logs) {
-    if (!(value > 0)) field.at("microseconds").fail("times must be positive");
-    value = std::log(value * 1e-6);
+    if (!(value > 0)) list_of_values.fail("values must be positive");
+    value = std::log(ratios ? value : value * 1e-6);
   }
   return LogGrid(std::move(axes), std::move(logs));
 }
 
 KernelTable parse_table(const Field& field) {
   field.allow_only({"kernel", "variant", "dtype", "kv_dtype", "library", "source", "date", "peak_flops",
-                    "hbm_bytes_per_second", "form", "axes", "microseconds", "scale", "bands", "left_out", "note"});
+                    "hbm_bytes_per_second", "form", "axes", "microseconds", "ratios", "scale", "bands", "left_out",
+                    "note"});
   KernelTable table;
   table.kernel = parse_class(field.at("kernel"));
   if (const auto variant = field.find("variant")) table.variant = variant->text();
@@ -64,10 +66,15 @@ KernelTable parse_table(const Field& field) {
   table.date = field.at("date").text();
   table.rates = {field.at("peak_flops").positive(), field.at("hbm_bytes_per_second").positive()};
   const Field form = field.at("form");
-  form.allow_only({"compute", "memory", "fixed_us", "exponent"});
-  table.form = {form.at("compute").positive(), form.at("memory").positive(), form.at("fixed_us").number() * 1e-6,
-                form.at("exponent").positive()};
-  if (field.has("axes")) table.grid = parse_grid(field);
+  form.allow_only({"compute", "memory", "fixed_us", "exponent", "local", "routed"});
+  table.form = {form.at("compute").positive(),
+                form.at("memory").positive(),
+                form.at("fixed_us").number() * 1e-6,
+                form.at("exponent").positive(),
+                form.has("local") ? form.at("local").number() : 0,
+                form.has("routed") ? form.at("routed").number() : 0};
+  table.ratios = field.has("ratios");
+  if (field.has("axes")) table.grid = parse_grid(field, table.ratios);
   if (const auto scale = field.find("scale")) table.scale = scale->positive();
   const Field bands = field.at("bands");
   for (std::size_t i = 0; i < bands.size(); ++i) {
@@ -104,11 +111,15 @@ nlohmann::ordered_json json_of(const KernelTable& table) {
                  {"memory", rounded(table.form.memory, 4)},
                  {"fixed_us", rounded(table.form.fixed * 1e6, 4)},
                  {"exponent", rounded(table.form.exponent, 4)}};
+  if (table.kernel == KernelClass::experts) {
+    out["form"]["local"] = rounded(table.form.local, 4);
+    out["form"]["routed"] = rounded(table.form.routed, 4);
+  }
   if (!table.grid.empty()) {
     auto& axes = out["axes"] = nlohmann::ordered_json::array();
     for (const GridAxis& axis : table.grid.axes()) axes.push_back({{"name", axis.name}, {"nodes", axis.nodes}});
-    auto& times = out["microseconds"] = nlohmann::ordered_json::array();
-    for (const double log : table.grid.values()) times.push_back(rounded(std::exp(log) * 1e6, 4));
+    auto& values = out[table.ratios ? "ratios" : "microseconds"] = nlohmann::ordered_json::array();
+    for (const double log : table.grid.values()) values.push_back(rounded(std::exp(log) * (table.ratios ? 1 : 1e6), 4));
   }
   if (table.scale != 1) out["scale"] = rounded(table.scale, 4);
   auto& bands = out["bands"] = nlohmann::ordered_json::array();
@@ -132,17 +143,24 @@ void write_table(std::string& text, const nlohmann::ordered_json& table) {
   text += "}";
 }
 
-std::vector<KernelTables> load_builtin() {
+std::vector<KernelTables> load_folder(std::string_view folder) {
   std::vector<KernelTables> all;
   for (const EmbeddedFile& file : hardware_data()) {
-    if (file.name.rfind("data/kernels/", 0) == 0)
+    if (file.name.rfind(folder, 0) == 0)
       all.push_back(parse_kernel_tables(file.text, "hardware/" + std::string(file.name)));
   }
   return all;
 }
 
+const KernelTables* named(const std::vector<KernelTables>& all, std::string_view name) {
+  for (const KernelTables& tables : all) {
+    if (tables.name == name) return &tables;
+  }
+  return nullptr;
+}
+
 const std::vector<KernelTables>& builtin() {
-  static const std::vector<KernelTables> all = load_builtin();
+  static const std::vector<KernelTables> all = load_folder("data/kernels/");
   return all;
 }
 
@@ -237,11 +255,11 @@ std::string kernel_tables_text(const KernelTables& tables) {
   return text + "\n  ]\n}\n";
 }
 
-const KernelTables* builtin_kernel_tables(std::string_view calibration) {
-  for (const KernelTables& tables : builtin()) {
-    if (tables.name == calibration) return &tables;
-  }
-  return nullptr;
+const KernelTables* builtin_kernel_tables(std::string_view calibration) { return named(builtin(), calibration); }
+
+const KernelTables* published_kernel_figures(std::string_view gpu) {
+  static const std::vector<KernelTables> all = load_folder("data/kernel_figures/");
+  return named(all, gpu);
 }
 
 std::vector<std::string> builtin_kernel_table_names() {

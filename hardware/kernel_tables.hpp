@@ -42,8 +42,9 @@ struct KernelTable {
   std::string date;
   KernelRates rates;  // peak and bandwidth of the GPU that was measured
   RooflineForm form;
-  LogGrid grid;      // log seconds; empty = form alone
-  double scale = 1;  // times the grid and the form (attention-backward: over forward)
+  LogGrid grid;         // log seconds, or log of measured over form; empty = form alone
+  bool ratios = false;  // which of the two
+  double scale = 1;     // times the grid and the form (attention-backward: over forward)
   std::vector<ErrorBand> bands;
   LeftOut left_out;
 };
@@ -84,6 +85,9 @@ std::string kernel_tables_text(const KernelTables&);
 /// The built-in tables of that calibration name, or nothing.
 const KernelTables* builtin_kernel_tables(std::string_view calibration);
 std::vector<std::string> builtin_kernel_table_names();
+/// Published figures of a GPU that its tables are made with: floors, factors, forms of classes that nobody measured in
+/// rows.
+const KernelTables* published_kernel_figures(std::string_view gpu);
 
 DataType parse_data_type(std::string_view text, const std::string& where);
 

@@ -1,6 +1,7 @@
 #include "hardware/kernels.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "hardware/kernel_choice.hpp"
@@ -51,7 +52,8 @@ void check(const AttentionShape& a) {
 }  // namespace
 
 struct KernelModel::Impl {
-  Impl(const Gpu& g, Rates r) : gpu(g), rates(r), choice(gpu), serial(KernelMemo::new_model()) {}
+  Impl(const Gpu& g, Rates r, std::shared_ptr<const KernelTables> tables)
+      : gpu(g), rates(r), choice(gpu, std::move(tables)), serial(KernelMemo::new_model()) {}
 
   Gpu gpu;
   Rates rates;
@@ -77,7 +79,8 @@ struct KernelModel::Impl {
   Price unfused(const AttentionShape& a) const;
   Price attention(const AttentionShape& a, KernelEvidence* evidence) const;
   Price memory_bound(MemoryKernel kernel, double bytes, KernelEvidence* evidence) const;
-  Price experts(const ExpertFeatures& f, DataType type, std::string_view build, KernelEvidence* evidence) const;
+  Price experts(const ExpertLayer& layer, KernelEvidence* evidence) const;
+  Price grouped(const GroupedGemm& g, KernelEvidence* evidence) const;
 };
 
 Price KernelModel::Impl::attention(const AttentionShape& a, KernelEvidence* evidence) const {
@@ -158,18 +161,48 @@ Price KernelModel::Impl::unfused(const AttentionShape& a) const {
   return sum;
 }
 
-Price KernelModel::Impl::experts(const ExpertFeatures& f, DataType type, std::string_view build,
-                                 KernelEvidence* evidence) const {
+Price KernelModel::Impl::experts(const ExpertLayer& layer, KernelEvidence* evidence) const {
+  const ExpertFeatures f = expert_features(layer);
   if (f.rows <= 0) return {0, 0, 0, Basis::measured};
-  if (rates == Rates::datasheet) return certain(datasheet_seconds(f.work, choice.datasheet(type)));
-  const ChosenTable chosen = choice.experts(type, build);
-  const LogGrid::Logs logs = expert_logs(f);
-  const double bytes = bytes_of(chosen.table->type);
-  const auto work_at = [&](const LogGrid::Logs& at) { return expert_work_at(at, f, bytes); };
-  return price_from_table(chosen, logs, f.work, work_at, 1, evidence);
+  const KernelWork work = expert_work(f, bytes_of(layer.type));
+  if (rates == Rates::datasheet)
+    return certain(datasheet_seconds({2 * 3 * f.hidden * f.inter * f.rows, work.bytes}, choice.datasheet(layer.type)));
+  const ChosenTable chosen = choice.experts(layer.type, layer.build, f);
+  const auto work_at = [&](const LogGrid::Logs&) { return work; };  // a grid of ratios asks for none
+  return price_from_table(chosen, expert_logs(f), work, work_at, 1, evidence);
 }
 
-KernelModel::KernelModel(const Gpu& gpu, Rates rates) : impl_(std::make_unique<Impl>(gpu, rates)) {}
+/// An experts table holds ratios: by how much a layer misses its fitted form; one product misses it by as much.
+/// Launches, routing and streaming of the layer are left out: t = floor + (measured / form of the layer) x the roofline
+/// of this product.
+Price KernelModel::Impl::grouped(const GroupedGemm& g, KernelEvidence* evidence) const {
+  const GroupedFeatures f = grouped_features(g);
+  if (f.layer.rows <= 0) return {0, 0, 0, Basis::measured};
+  if (rates == Rates::datasheet) {
+    KernelWork work = f.work;
+    work.flops = 2 * f.layer.rows * double(g.n) * double(g.k);
+    return certain(datasheet_seconds(work, choice.datasheet(g.type)));
+  }
+  const ChosenTable chosen = choice.experts(g.type, g.build, f.layer);
+  const KernelTable& table = *chosen.table;
+  RooflineForm product = table.form;
+  product.fixed = choice.launch_floor();
+  product.local = product.routed = 0;
+  LogGrid::Logs logs = expert_logs(f.layer);
+  double outside = 0, missed = 1;
+  if (!table.grid.empty()) {
+    outside = table.grid.clamp(logs);
+    missed = std::exp(table.grid.value(logs));
+  }
+  const double roofline = product.seconds(f.work, chosen.rates) - product.fixed;
+  const double seconds = product.fixed + missed * roofline * table.scale * choice.grouped_pass_factor(g);
+  if (evidence != nullptr) *evidence = {&table, logs, outside, missed, f.work};
+  return with_interval(chosen, seconds, seconds, outside);
+}
+
+KernelModel::KernelModel(const Gpu& gpu, Rates rates) : impl_(std::make_unique<Impl>(gpu, rates, nullptr)) {}
+KernelModel::KernelModel(const Gpu& gpu, Rates rates, std::shared_ptr<const KernelTables> tables)
+    : impl_(std::make_unique<Impl>(gpu, rates, std::move(tables))) {}
 KernelModel::~KernelModel() = default;
 KernelModel::KernelModel(KernelModel&&) noexcept = default;
 KernelModel& KernelModel::operator=(KernelModel&&) noexcept = default;
@@ -203,13 +236,10 @@ Price KernelModel::memory_bound(MemoryKernel kernel, double bytes) const {
 
 Price KernelModel::grouped_gemm(const GroupedGemm& g) const {
   require(g.n >= 0 && g.k >= 0, "grouped gemm", "n and k cannot be negative");
-  const ExpertFeatures f = grouped_features(g);
-  return impl_->experts(f, g.type, g.build, nullptr);
+  return impl_->grouped(g, nullptr);
 }
 
-Price KernelModel::expert_layer(const ExpertLayer& layer) const {
-  return impl_->experts(expert_features(layer), layer.type, layer.build, nullptr);
-}
+Price KernelModel::expert_layer(const ExpertLayer& layer) const { return impl_->experts(layer, nullptr); }
 
 Price KernelModel::explain(const Gemm& g, KernelEvidence& evidence) const {
   return check(g), impl_->gemm(g, &evidence);
@@ -221,7 +251,10 @@ Price KernelModel::explain(MemoryKernel kernel, double bytes, KernelEvidence& ev
   return impl_->memory_bound(kernel, bytes, &evidence);
 }
 Price KernelModel::explain(const ExpertLayer& layer, KernelEvidence& evidence) const {
-  return impl_->experts(expert_features(layer), layer.type, layer.build, &evidence);
+  return impl_->experts(layer, &evidence);
+}
+Price KernelModel::explain(const GroupedGemm& g, KernelEvidence& evidence) const {
+  return impl_->grouped(g, &evidence);
 }
 
 double KernelModel::sustained_fraction(DataType type) const {

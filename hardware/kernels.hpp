@@ -65,7 +65,9 @@ struct GroupedGemm {
 struct ExpertLayer {
   std::span<const std::int64_t> tokens;  // one entry a local expert
   std::int64_t hidden = 0, inter = 0;    // inter: this rank's share of one expert's width
-  std::int64_t tokens_in = 0;            // tokens entering the layer before routing
+  std::int64_t tokens_in =
+      0;  // tokens entering the layer before routing, on all ranks of the group; 0 = only what arrives here
+  std::int64_t top_k = 1;
   DataType type = DataType::bf16;
   std::string_view build = {};
 };
@@ -76,12 +78,15 @@ enum class MemoryKernel { norm, rotary, activation, add, permute, cast, optimize
 inline constexpr std::array<std::string_view, 10> kMemoryKernelNames = {
     "norm", "rotary", "activation", "add", "permute", "cast", "optimizer", "cross_entropy", "embedding", "copy"};
 
+struct KernelTables;    // hardware/kernel_tables.hpp
 struct KernelEvidence;  // hardware/kernel_price.hpp: the table, the neighbouring points, the form's ratio
 
 /// Prices kernels of one GPU. Thread-safe for concurrent const use; answers are memoised by shape.
 class KernelModel {
  public:
   KernelModel(const Gpu& gpu, Rates rates);
+  /// With these tables in place of the built-in ones of that GPU.
+  KernelModel(const Gpu& gpu, Rates rates, std::shared_ptr<const KernelTables> tables);
   ~KernelModel();
   KernelModel(KernelModel&&) noexcept;
   KernelModel& operator=(KernelModel&&) noexcept;
@@ -99,6 +104,7 @@ class KernelModel {
   Price explain(const AttentionShape&, KernelEvidence&) const;
   Price explain(MemoryKernel, double bytes, KernelEvidence&) const;
   Price explain(const ExpertLayer&, KernelEvidence&) const;
+  Price explain(const GroupedGemm&, KernelEvidence&) const;
 
   /// A training step runs hot: large products at this fraction (<= 1) of their burst rate, by data type.
   double sustained_fraction(DataType) const;
