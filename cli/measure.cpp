@@ -4,10 +4,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/csv.hpp"
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "base/number_text.hpp"
 #include "cli/output.hpp"
+#include "hardware/calibrate_kernels.hpp"
 #include "hardware/measure/calibrate.hpp"
 #include "hardware/measure/cpu_backend.hpp"
 #include "hardware/measure/cuda_plugin.hpp"
@@ -23,6 +25,7 @@ struct Options {
 };
 
 struct CalibrateOptions {
+  std::string date = "not stated";
   std::vector<std::string> files;
   std::string cluster, out, format = "text";
 };
@@ -74,7 +77,54 @@ void print_calibration(const Calibration& c, const CalibrateOptions& o) {
   std::printf("\nwritten to %s\n", o.out.c_str());
 }
 
+bool is_csv(const std::string& path) { return path.size() > 4 && path.substr(path.size() - 4) == ".csv"; }
+
+/// Measured kernels in CSV files: tables of the cluster's GPU. Rows of other GPUs are left out.
+void calibrate_from_rows(const CalibrateOptions& o) {
+  const Gpu gpu = load_cluster(o.cluster).gpu;
+  std::vector<KernelRow> rows;
+  std::size_t others = 0;
+  for (const std::string& path : o.files) {
+    if (!is_csv(path)) throw InputError(path, "kernel rows (CSV) and measuring files cannot be mixed in one call");
+    for (KernelRow& row : read_kernel_rows(CsvTable::read(path))) {
+      if (is_gpu_name(row.gpu, gpu.name)) {
+        rows.push_back(std::move(row));
+      } else {
+        ++others;
+      }
+    }
+  }
+  if (rows.empty()) throw InputError(o.files.front(), "no row was measured on " + gpu.name);
+  if (others > 0) print_warning(std::to_string(others) + " rows of other GPUs than " + gpu.name + " are not used");
+  KernelCalibration how;
+  how.date = o.date;
+  const KernelTables tables = calibrate_kernels(rows, gpu, how);
+  write_text_file(o.out, kernel_tables_text(tables));
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  if (o.format == "text")
+    std::printf("%-20s %-10s %-16s %-16s %6s  %s\n", "kernel", "dtype", "library", "variant", "rows",
+                "mean error of rows left out");
+  for (const KernelTable& t : tables.tables) {
+    if (t.left_out.n == 0) continue;
+    const std::string kernel(kKernelClassNames[static_cast<std::size_t>(t.kernel)]), type(data_type_name(t.type));
+    json.push_back({{"kernel", kernel},
+                    {"dtype", type},
+                    {"library", t.library},
+                    {"variant", t.variant},
+                    {"n", t.left_out.n},
+                    {"mape", t.left_out.mape},
+                    {"coverage_80", t.left_out.coverage_80}});
+    if (o.format == "text") {
+      std::printf("%-20s %-10s %-16s %-16s %6d  %s\n", kernel.c_str(), type.c_str(), t.library.c_str(),
+                  t.variant.c_str(), t.left_out.n, text_of_percent(t.left_out.mape).c_str());
+    }
+  }
+  if (o.format == "json") return print_json({{"out", o.out}, {"tables", json}});
+  std::printf("\nwritten to %s; a GPU file's \"calibration\" may name it\n", o.out.c_str());
+}
+
 void calibrate(const CalibrateOptions& o) {
+  if (is_csv(o.files.front())) return calibrate_from_rows(o);
   std::vector<MeasuringFile> files;
   for (const std::string& path : o.files) {
     files.push_back(read_measuring(path));
@@ -89,11 +139,13 @@ void calibrate(const CalibrateOptions& o) {
 }
 
 void add_calibrate(CLI::App& measure_verb) {
-  CLI::App* verb = measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files");
+  CLI::App* verb =
+      measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files, or kernel tables of CSV rows");
   auto o = std::make_shared<CalibrateOptions>();
-  verb->add_option("files", o->files, "measuring files")->required();
+  verb->add_option("files", o->files, "measuring files (JSON), or kernel rows (CSV)")->required();
   verb->add_option("--cluster", o->cluster, "whose figures stand where nothing was measured")->required();
-  verb->add_option("--out", o->out, "the cluster file to write")->required();
+  verb->add_option("--out", o->out, "the cluster file, or the table file, to write")->required();
+  verb->add_option("--date", o->date, "of the measurements, kept in kernel tables");
   add_format_option(*verb, o->format);
   verb->footer("Example:\n  shardplan measure calibrate cpu.json --cluster host-cpu --out host.json");
   verb->callback([o] { calibrate(*o); });

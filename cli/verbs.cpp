@@ -18,6 +18,7 @@ namespace shardplan {
 void add_bubble(CLI::App& app);
 void add_cluster(CLI::App& app);
 void add_collective(CLI::App& app);
+void add_kernel(CLI::App& app);
 void add_measure(CLI::App& app);
 void add_experts(CLI::App& app);
 void add_memory(CLI::App& app);
@@ -36,6 +37,7 @@ constexpr std::array kVerbs = {
     Verb{"memory", add_memory},
     Verb{"cluster", add_cluster},
     Verb{"bubble", add_bubble},
+    Verb{"kernel", add_kernel},
     Verb{"collective", add_collective},
     Verb{"experts", add_experts},
     Verb{"router", add_router},

@@ -181,8 +181,9 @@ bool same_place(const KernelTable& a, const KernelTable& b) {
          a.variant == b.variant;
 }
 
-void add_missing(std::vector<KernelTable>& tables, const std::vector<KernelTable>& more) {
+void add_missing(std::vector<KernelTable>& tables, const std::vector<KernelTable>& more, bool measured_only) {
   for (const KernelTable& table : more) {
+    if (measured_only && table.left_out.n == 0) continue;  // a published figure: its own file has the newest
     const bool there =
         std::any_of(tables.begin(), tables.end(), [&](const KernelTable& t) { return same_place(t, table); });
     if (!there) tables.push_back(table);
@@ -203,8 +204,8 @@ KernelTables calibrate_kernels(const std::vector<KernelRow>& rows, const Gpu& gp
   }
   out.name = gpu.name;
   out.tables = tables_from_rows(rows, gpu, how);
-  if (known != nullptr) add_missing(out.tables, known->tables);
-  if (figures != nullptr) add_missing(out.tables, figures->tables);
+  if (known != nullptr) add_missing(out.tables, known->tables, figures != nullptr);
+  if (figures != nullptr) add_missing(out.tables, figures->tables, false);
   return out;
 }
 

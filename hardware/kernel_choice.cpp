@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/field.hpp"
+#include "hardware/kernel_extend.hpp"
 
 namespace shardplan {
 
@@ -16,12 +17,28 @@ namespace {
 /// The built-in GPU whose tables are the fullest: classes that neither a GPU nor its sibling has come from here.
 constexpr std::string_view kFullest = "h100-sxm";
 
+const std::vector<KernelTables>& pricing_tables() {
+  static const std::vector<KernelTables> all = [] {
+    std::vector<KernelTables> out;
+    for (const std::string& name : builtin_kernel_table_names()) out.push_back(extended(*builtin_kernel_tables(name)));
+    return out;
+  }();
+  return all;
+}
+
+const KernelTables* pricing_table(std::string_view name) {
+  for (const KernelTables& tables : pricing_tables()) {
+    if (tables.name == name) return &tables;
+  }
+  return nullptr;
+}
+
 /// "a100-sxm" names the tables of "a100-sxm-80gb" and the other way round.
 const KernelTables* tables_named(std::string_view name) {
   if (name.empty()) return nullptr;
-  if (const KernelTables* exact = builtin_kernel_tables(name)) return exact;
+  if (const KernelTables* exact = pricing_table(name)) return exact;
   for (const std::string& known : builtin_kernel_table_names()) {
-    if (known.starts_with(name) || name.starts_with(known)) return builtin_kernel_tables(known);
+    if (known.starts_with(name) || name.starts_with(known)) return pricing_table(known);
   }
   return nullptr;
 }
@@ -129,6 +146,7 @@ KernelChoice::KernelChoice(const Gpu& gpu, std::shared_ptr<const KernelTables> t
   if (read_ == nullptr && gpu.calibration.ends_with(".json")) {
     read_ = std::make_shared<const KernelTables>(parse_kernel_tables(read_text_file(gpu.calibration), gpu.calibration));
   }
+  if (read_ != nullptr) read_ = std::make_shared<const KernelTables>(extended(*read_));
   own_ = read_ != nullptr ? read_.get() : tables_named(gpu.calibration.empty() ? gpu.name : gpu.calibration);
   if (own_ != nullptr && own_->name != gpu.name) std::swap(own_, sibling_);
   if (sibling_ == nullptr) sibling_ = tables_named(gpu.sibling);
@@ -161,7 +179,7 @@ ChosenTable KernelChoice::find(KernelClass kernel, DataType type, std::string_vi
   }
   // A calibrated family without this class: from the GPU that has it. A GPU without any calibration: its datasheet.
   if (own_ != nullptr || sibling_ != nullptr) {
-    const KernelTables* fullest = builtin_kernel_tables(kFullest);
+    const KernelTables* fullest = pricing_table(kFullest);
     for (const DataType candidate : stand_ins(type)) {
       if (fullest == nullptr) break;
       if (const KernelTable* table = fullest->find(kernel, candidate, library, variant, kv))
@@ -228,7 +246,11 @@ ChosenTable KernelChoice::attention_backward(const AttentionShape& a) const {
 }
 
 ChosenTable KernelChoice::experts(DataType type, std::string_view build, const ExpertFeatures& f) const {
-  ChosenTable chosen = find(KernelClass::experts, type, build);
+  // Training stacks run block-scaled experts through DeepGEMM; the inference stacks' kernels in the tables are 2-3
+  // times slower.
+  const bool block_scaled = type == DataType::fp8_block || type == DataType::mxfp8;
+  ChosenTable chosen = find(KernelClass::experts, type, build.empty() && block_scaled ? "deepgemm" : build);
+  if (chosen.generic) chosen = find(KernelClass::experts, type, build);
   if (chosen.generic && !build.empty()) {
     throw InputError("expert library", "no table \"" + std::string(build) + "\" of " +
                                            std::string(data_type_name(type)) + " on " + gpu_->name);
@@ -237,7 +259,7 @@ ChosenTable KernelChoice::experts(DataType type, std::string_view build, const E
   if (chosen.generic) return chosen;
   double nearest = std::numeric_limits<double>::infinity();
   const KernelTable* first = chosen.table;
-  for (const KernelTables* tables : {own_, sibling_, builtin_kernel_tables(kFullest)}) {
+  for (const KernelTables* tables : {own_, sibling_, pricing_table(kFullest)}) {
     if (tables == nullptr || first < tables->tables.data() || first >= tables->tables.data() + tables->tables.size())
       continue;
     for (const KernelTable& table : tables->tables) {

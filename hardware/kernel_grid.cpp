@@ -13,6 +13,8 @@ LogGrid::LogGrid(std::vector<GridAxis> axes, std::vector<double> values)
   for (const GridAxis& axis : axes_) {
     std::vector<double> logs;
     for (const double x : axis.nodes) logs.push_back(std::log(x));
+    least_.push_back(logs.front());
+    most_.push_back(logs.back());
     logs_.push_back(std::move(logs));
   }
 }
@@ -20,11 +22,20 @@ LogGrid::LogGrid(std::vector<GridAxis> axes, std::vector<double> values)
 double LogGrid::clamp(Logs& logs) const {
   double outside = 0;
   for (std::size_t a = 0; a < axes_.size(); ++a) {
-    const double inside = std::clamp(logs[a], logs_[a].front(), logs_[a].back());
-    outside += std::abs(logs[a] - inside);
-    logs[a] = inside;
+    outside += std::abs(logs[a] - std::clamp(logs[a], least_[a], most_[a]));
+    logs[a] = std::clamp(logs[a], logs_[a].front(), logs_[a].back());
   }
   return outside < 1e-12 ? 0 : outside;
+}
+
+void LogGrid::set_measured(const LogGrid& part) { least_ = part.least_, most_ = part.most_; }
+
+bool LogGrid::is_measured(const std::array<double, kMostAxes>& at) const {
+  for (std::size_t a = 0; a < axes_.size(); ++a) {
+    const double log = std::log(at[a]);
+    if (log < least_[a] - 1e-9 || log > most_[a] + 1e-9) return false;
+  }
+  return true;
 }
 
 LogGrid::Cell LogGrid::cell(std::size_t axis, double log) const {

@@ -33,6 +33,9 @@ class LogGrid {
   /// Moves `logs` (logarithms of the coordinates) into the grid's box. Returns how far outside they were: the sum over
   /// axes of |log distance|, 0 inside.
   double clamp(Logs& logs) const;
+  /// Says which part of the box was measured: `outside` is counted from there (default: the whole box).
+  void set_measured(const LogGrid& part);
+  bool is_measured(const std::array<double, kMostAxes>& at) const;
   /// The interpolated value at clamped logs.
   double value(const Logs& logs) const;
 
@@ -55,6 +58,7 @@ class LogGrid {
   std::vector<std::vector<double>> logs_;  // log of the nodes
   std::vector<std::size_t> strides_;
   std::vector<double> values_;
+  std::vector<double> least_, most_;  // logs of the measured region, per axis
 };
 
 /// Makes values nondecreasing along the axes marked in `increasing`: the mean of the running maximum from below and the

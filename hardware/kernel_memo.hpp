@@ -40,10 +40,14 @@ class KernelMemo {
     KernelKey key{};
     Price price;
   };
-  static std::size_t hash(const KernelKey& key) {
-    std::uint64_t h = 0x9E3779B97F4A7C15ULL;
-    for (const std::uint64_t word : key) h = (h ^ word) * 0xFF51AFD7ED558CCDULL, h ^= h >> 32;
-    return static_cast<std::size_t>(h);
+  /// Independent products, so that they run side by side; the high bits are folded in last.
+  static std::size_t hash(const KernelKey& k) {
+    const std::uint64_t a = k[0] * 0x9E3779B97F4A7C15ULL + k[1] * 0xC2B2AE3D27D4EB4FULL + k[2] * 0x165667B19E3779F9ULL;
+    const std::uint64_t b = k[3] * 0xFF51AFD7ED558CCDULL + k[4] * 0xD6E8FEB86659FD93ULL + k[5] * 0xA0761D6478BD642FULL;
+    const std::uint64_t c = k[6] * 0xE7037ED1A0B428DBULL + k[7] * 0x8EBC6AF09C88C6E3ULL;
+    std::uint64_t h = a ^ (b << 17 | b >> 47) ^ (c << 31 | c >> 33);
+    h *= 0xFF51AFD7ED558CCDULL;
+    return static_cast<std::size_t>(h ^ h >> 32);
   }
 };
 

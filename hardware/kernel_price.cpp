@@ -29,9 +29,11 @@ Price with_interval(const ChosenTable& chosen, double seconds, double table_seco
     price.low = seconds * std::exp(-widened(-std::log(bands[i].low), outside, chosen));
     price.high = seconds * std::exp(widened(std::log(bands[i].high), outside, chosen));
   }
-  if (outside > 0) price.basis = Basis::extrapolated;
+  if (outside > 0 || chosen.table->grid.empty())
+    price.basis = Basis::extrapolated;  // a form alone, of published figures
   if (chosen.transferred) price.basis = Basis::transferred;
   if (chosen.generic) price.basis = Basis::datasheet;
+  if (chosen.table->grid.empty() && chosen.table->assumed()) price.basis = Basis::assumed;
   return price;
 }
 

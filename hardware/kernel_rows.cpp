@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/csv.hpp"
@@ -227,6 +228,19 @@ std::vector<std::int64_t> hottest(const std::vector<std::int64_t>& loads, std::i
 }
 
 }  // namespace
+
+bool is_gpu_name(const std::string& published, const std::string& gpu) {
+  thread_local std::map<std::string, std::string> known;  // a file has one or a few names on thousands of rows
+  auto [found, is_new] = known.try_emplace(published);
+  if (is_new) {
+    try {
+      found->second = load_cluster(published).gpu.name;
+    } catch (const InputError&) {
+      found->second = published;  // a name of no GPU here
+    }
+  }
+  return found->second == gpu;
+}
 
 std::optional<KernelRowKind> kernel_row_kind(const CsvTable& csv) {
   if (has_all(csv, {"gpu", "dtype", "m", "n", "k", "latency_us"}) && !csv.has("bytes")) return KernelRowKind::gemm;

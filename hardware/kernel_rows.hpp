@@ -33,6 +33,8 @@ struct KernelRow {
   std::string unusable;  // why the row cannot be priced or fitted; empty = it can
 };
 
+/// Whether a file's name for a GPU is that GPU.
+bool is_gpu_name(const std::string& published, const std::string& gpu);
 /// What the header tells, or nothing where no kind of kernel row has it.
 std::optional<KernelRowKind> kernel_row_kind(const CsvTable&);
 std::vector<KernelRow> read_kernel_rows(const CsvTable&);

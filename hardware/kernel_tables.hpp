@@ -38,8 +38,9 @@ struct KernelTable {
   DataType type = DataType::bf16;
   DataType kv_type = DataType::bf16;  // attention: of the cached K and V
   std::string library;                // as the source names it: "trtllm", "fa3-vllm"
-  std::string source;
+  std::string source;                 // begins with "assumed" where nobody published a measurement
   std::string date;
+  bool assumed() const { return source.rfind("assumed", 0) == 0; }
   KernelRates rates;  // peak and bandwidth of the GPU that was measured
   RooflineForm form;
   LogGrid grid;         // log seconds, or log of measured over form; empty = form alone

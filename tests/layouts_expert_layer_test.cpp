@@ -78,7 +78,7 @@ TEST_CASE("overlap never costs more than doing one thing after the other, and SM
   CHECK(t.overlap.microbatches <= t.overlap.none);
   CHECK(t.overlap.microbatches >=
         std::max(t.compute(), t.exchange.dispatch.total.seconds + t.exchange.combine.total.seconds));
-  CHECK(t.overlap.waves > t.overlap.microbatches);
+  CHECK(t.overlap.waves <= t.overlap.none);
   q.waves = 5;
   CHECK_THROWS_AS(price_moe_layer(q), InputError);
 }
