@@ -89,12 +89,25 @@ double peak_of(const Gpu& gpu, DataType type) {
 
 /// Ordinary fractions where nothing was measured: between the p50 of large products over GPUs, 0.5-0.8 of peak, and of
 /// streaming, 0.7-0.9.
+struct MeasuredMaximum {
+  std::string_view gpu;
+  double fraction;  // of the bf16 peak
+};
+/// stas00/ml-engineering@744d01e18b79, maximum achievable matmul FLOP/s over the printed peak.
+constexpr std::array<MeasuredMaximum, 3> kMaxima{{{"mi300x", 0.514}, {"mi325x", 0.604}, {"mi355x", 0.68}}};
+
 KernelTable generic_table(const Gpu& gpu) {
   KernelTable table;
   table.library = "datasheet";
   table.source =
       "datasheet of " + gpu.name + " with ordinary fractions: 0.6 of peak, 0.75 of HBM bandwidth, 4 us fixed";
   table.form = {0.60, 0.75, 4e-6, 3};
+  for (const MeasuredMaximum& row : kMaxima) {
+    if (gpu.name != row.gpu) continue;
+    table.form.compute = row.fraction;
+    table.source = "datasheet of " + gpu.name +
+                   "; published matmul maximum (stas00/ml-engineering MAMF table), 0.75 of HBM bandwidth, 4 us fixed";
+  }
   table.bands = {{0, 0.85, 1.18}};
   return table;
 }

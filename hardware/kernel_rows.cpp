@@ -283,7 +283,7 @@ std::vector<KernelRow> read_kernel_rows(const CsvTable& csv) {
 std::vector<std::int64_t> timed_group_sizes(const KernelRow& row) {
   const std::int64_t pairs = row.tokens * row.top_k;
   if (row.skew <= 0) return hottest(rounded(std::vector<double>(row.experts, 1.0), pairs), row.ep);
-  constexpr int kDraws = 15;
+  constexpr int kDraws = 61;
   std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> draws;
   Random random(0x5EED);
   for (int i = 0; i < kDraws; ++i) {

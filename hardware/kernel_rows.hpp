@@ -42,7 +42,7 @@ std::vector<KernelRow> read_kernel_rows(const CsvTable&);
 /// Tokens of each local expert of the rank that is timed. Balanced: every expert gets tokens top_k / experts, rounded
 /// so that sums hold. Skewed: each expert's load is drawn by inverse CDF of density x^-a on [1, 0.8 tokens] and
 /// normalised to tokens top_k (on [0.01, 2] where there are fewer pairs than experts); contiguous experts form a rank;
-/// the hottest rank is timed: here of the draw with the median hottest load out of 15 (fixed seed), since the measured
+/// the hottest rank is timed: here of the draw with the median hottest load out of 61 (fixed seed), since the measured
 /// draw is not published.
 std::vector<std::int64_t> timed_group_sizes(const KernelRow&);
 /// The row as the layer that was timed, its group sizes in `sizes`.
