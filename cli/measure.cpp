@@ -8,11 +8,13 @@
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "base/number_text.hpp"
+#include "cli/measure_import_topo.hpp"
 #include "cli/output.hpp"
 #include "hardware/calibrate_kernels.hpp"
 #include "hardware/measure/calibrate.hpp"
 #include "hardware/measure/cpu_backend.hpp"
 #include "hardware/measure/cuda_plugin.hpp"
+#include "hardware/measure/import_files.hpp"
 #include "hardware/measure/measuring.hpp"
 
 namespace shardplan {
@@ -59,7 +61,16 @@ nlohmann::ordered_json calibration_json(const Calibration& c, const CalibrateOpt
     tables.push_back({{"table", t.table}, {"points", t.points}, {"leave_one_out", t.leave_one_out}});
   for (const StepComparison& s : c.steps)
     steps.push_back({{"step", s.step}, {"measured_s", s.measured}, {"predicted_s", s.predicted}, {"error", s.error()}});
-  return {{"written", o.out}, {"cluster", o.cluster}, {"tables", tables}, {"steps", steps}, {"notes", c.notes}};
+  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+  for (const KernelComparison& k : c.kernels)
+    kernels.push_back({{"group", k.group},
+                       {"points", k.n},
+                       {"throttled", k.throttled},
+                       {"median_error", k.median_error},
+                       {"median_absolute_error", k.median_absolute},
+                       {"worst_absolute_error", k.worst}});
+  return {{"written", o.out}, {"cluster", o.cluster}, {"tables", tables},
+          {"steps", steps},   {"kernels", kernels},   {"notes", c.notes}};
 }
 
 void print_calibration(const Calibration& c, const CalibrateOptions& o) {
@@ -72,6 +83,14 @@ void print_calibration(const Calibration& c, const CalibrateOptions& o) {
   for (const StepComparison& s : c.steps) {
     std::printf("%-50s %10s %10s %+7.1f %%\n", s.step.c_str(), text_of_seconds(s.measured).c_str(),
                 text_of_seconds(s.predicted).c_str(), 100 * s.error());
+  }
+  if (!c.kernels.empty())
+    std::printf("%-36s %6s %10s %10s %10s   (predicted by %s over measured)\n", "kernels", "points", "median",
+                "|median|", "worst", o.cluster.c_str());
+  for (const KernelComparison& k : c.kernels) {
+    std::printf("%-36s %6d %+8.1f %% %8.1f %% %8.1f %%", k.group.c_str(), k.n, 100 * k.median_error,
+                100 * k.median_absolute, 100 * k.worst);
+    std::printf(k.throttled > 0 ? "   %d throttled, left out\n" : "\n", k.throttled);
   }
   for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
   std::printf("\nwritten to %s\n", o.out.c_str());
@@ -138,6 +157,30 @@ void calibrate(const CalibrateOptions& o) {
     print_calibration(c, o);
 }
 
+struct ImportOptions {
+  std::string file, out, format = "text";
+};
+
+void import_trace(const ImportOptions& o) {
+  const MeasuringFile file = measuring_of_trace(o.file);
+  write_text_file(o.out, measuring_text(file));
+  print_points(file, o.out, o.format);
+}
+
+void add_import(CLI::App& measure_verb) {
+  CLI::App* verb = measure_verb.add_subcommand("import", "Reads what others measured");
+  verb->require_subcommand(1);
+  add_import_topo(*verb);
+  CLI::App* trace =
+      verb->add_subcommand("trace", "A Kineto or Chrome trace: durations by kernel class (see also compare)");
+  auto o = std::make_shared<ImportOptions>();
+  trace->add_option("file", o->file, "the trace, as torch.profiler writes it")->required();
+  trace->add_option("--out", o->out, "the measuring file to write")->required();
+  add_format_option(*trace, o->format);
+  trace->footer("Example:\n  shardplan measure import trace trace.json --out kernels.json");
+  trace->callback([o] { import_trace(*o); });
+}
+
 void add_calibrate(CLI::App& measure_verb) {
   CLI::App* verb =
       measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files, or kernel tables of CSV rows");
@@ -163,6 +206,7 @@ void add_measure(CLI::App& app) {
   verb->add_option("--only", o->only, "cuda: parts to measure (default all)")
       ->check(CLI::IsMember({"gemm", "memory", "launch", "contention", "collectives", "layer"}));
   add_format_option(*verb, o->format);
+  add_import(*verb);
   add_calibrate(*verb);
   verb->footer("Example:\n  shardplan measure --backend cpu --quick --out cpu.json");
   verb->callback([o, verb] {

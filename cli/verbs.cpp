@@ -27,6 +27,7 @@ void add_plan(CLI::App& app);
 void add_router(CLI::App& app);
 void add_simulate(CLI::App& app);
 void add_validate(CLI::App& app);
+void add_compare(CLI::App& app);
 
 namespace {
 
@@ -43,6 +44,7 @@ constexpr std::array kVerbs = {
     Verb{"router", add_router},
     Verb{"measure", add_measure},
     Verb{"validate", add_validate},
+    Verb{"compare", add_compare},
 };
 
 int fail(const std::string& where, const std::string& what, int code) {

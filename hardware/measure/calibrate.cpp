@@ -129,12 +129,17 @@ std::vector<StepComparison> compare_steps(const MeasuringFile& file, const HostM
 Calibration calibrate_cluster(const std::vector<MeasuringFile>& files, const std::string& cluster) {
   Calibration out;
   ordered_json document = cluster_document(cluster);
+  const Cluster before = load_cluster(cluster);
   for (const MeasuringFile& file : files) {
     const auto name = file.device.find("name");
-    if (name != file.device.end() && name->second == "host-cpu")
+    if (name != file.device.end() && name->second == "host-cpu") {
       use_host_file(file, document, out);
-    else
-      out.notes.push_back("no table is made from this kind of measurement yet: " + file.source_kind);
+      continue;
+    }
+    const auto compared = compare_kernels(file, before);
+    out.kernels.insert(out.kernels.end(), compared.begin(), compared.end());
+    if (compared.empty())
+      out.notes.push_back("nothing is calibrated by points of a " + file.source_kind + " file without shapes");
   }
   out.cluster = document.dump(2) + "\n";
   return out;

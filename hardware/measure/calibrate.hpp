@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "hardware/measure/device_compare.hpp"
 #include "hardware/measure/host_model.hpp"
 #include "hardware/measure/measuring.hpp"
 
@@ -19,7 +20,8 @@ struct Calibration {
   std::string cluster;                        // the file's text
   std::vector<HostModel::TableError> tables;  // points and leave-one-out error
   std::vector<StepComparison> steps;
-  std::vector<std::string> notes;  // what of the files was not used, and why
+  std::vector<KernelComparison> kernels;  // of a GPU, against the cluster as it was
+  std::vector<std::string> notes;         // what of the files was not used, and why
 };
 
 /// Every "step" point of a file of the cpu backend against its prediction from the file's other points. Steps of
