@@ -55,6 +55,13 @@ void measure(const Options& o) {
   print_points(file, o.out, o.format);
 }
 
+/// Kernel tables lie beside the cluster file: host.json, host.kernels.json.
+std::string kernels_path(const std::string& out) {
+  const std::string end = ".json";
+  const bool json = out.size() > end.size() && out.compare(out.size() - end.size(), end.size(), end) == 0;
+  return (json ? out.substr(0, out.size() - end.size()) : out) + ".kernels.json";
+}
+
 nlohmann::ordered_json calibration_json(const Calibration& c, const CalibrateOptions& o) {
   nlohmann::ordered_json tables = nlohmann::ordered_json::array(), steps = nlohmann::ordered_json::array();
   for (const auto& t : c.tables)
@@ -93,7 +100,8 @@ void print_calibration(const Calibration& c, const CalibrateOptions& o) {
     std::printf(k.throttled > 0 ? "   %d throttled, left out\n" : "\n", k.throttled);
   }
   for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
-  std::printf("\nwritten to %s\n", o.out.c_str());
+  std::printf("\nwritten to %s%s\n", o.out.c_str(),
+              c.kernels_text.empty() ? "" : (", its kernel tables to " + kernels_path(o.out)).c_str());
 }
 
 bool is_csv(const std::string& path) { return path.size() > 4 && path.substr(path.size() - 4) == ".csv"; }
@@ -149,7 +157,8 @@ void calibrate(const CalibrateOptions& o) {
     files.push_back(read_measuring(path));
     for (const std::string& warning : files.back().warnings) print_warning(warning);
   }
-  const Calibration c = calibrate_cluster(files, o.cluster);
+  const Calibration c = calibrate_cluster(files, o.cluster, kernels_path(o.out));
+  if (!c.kernels_text.empty()) write_text_file(kernels_path(o.out), c.kernels_text);
   write_text_file(o.out, c.cluster);
   if (o.format == "json")
     print_json(calibration_json(c, o));

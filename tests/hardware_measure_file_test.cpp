@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "hardware/cluster.hpp"
+#include "hardware/kernels.hpp"
 #include "hardware/measure/calibrate.hpp"
 #include "hardware/measure/cpu_backend.hpp"
 #include "hardware/measure/measuring.hpp"
@@ -122,11 +123,21 @@ TEST_CASE("measuring this machine gives a cluster with which its steps are predi
   CHECK(c.steps.size() >= 7);
   CHECK(worst <= 0.15);
 
-  // The file is a cluster that the other verbs read.
+  // The file is a cluster that the other verbs read, with kernel tables of this machine.
   const std::string path = (std::filesystem::temp_directory_path() / "shardplan_host_test.json").string();
+  const std::string tables = path + ".kernels.json";
+  c = calibrate_cluster({file}, "host-cpu", tables);
+  write_text_file(tables, c.kernels_text);
   write_text_file(path, c.cluster);
   const Cluster host = load_cluster(path);
+  Gemm g;
+  g.m = g.n = g.k = 128;
+  g.type = DataType::fp32;
+  const double priced = KernelModel(host.gpu, Rates::calibrated).gemm(g).seconds;
+  const double own = HostModel(file).gemm(GemmPass::forward, 128, 128, 128);
+  CHECK(priced == Approx(own).epsilon(0.2));
   std::filesystem::remove(path);
+  std::filesystem::remove(tables);
   CHECK(host.gpu.peak(DataType::fp32) > 1e8);
   CHECK_FALSE(host.gpu.peak_flops[static_cast<std::size_t>(DataType::fp32)].assumed);
 

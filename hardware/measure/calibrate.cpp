@@ -6,7 +6,9 @@
 #include "base/embedded.hpp"
 #include "base/errors.hpp"
 #include "base/field.hpp"
+#include "hardware/calibrate_kernels.hpp"
 #include "hardware/cluster.hpp"
+#include "hardware/measure/measured_rows.hpp"
 #include "sim/replay.hpp"
 #include "sim/schedules.hpp"
 
@@ -111,6 +113,23 @@ void use_host_file(const MeasuringFile& file, ordered_json& document, Calibratio
   for (const StepComparison& step : compare_steps(file, model)) out.steps.push_back(step);
 }
 
+/// Kernel tables of all rows; the GPU file names them. Rates of the GPU are those of the file as it is now, so that a
+/// host's tables stand on its measured peak.
+void make_tables(const std::vector<KernelRow>& rows, const std::string& path, ordered_json& document,
+                 Calibration& out) {
+  const Cluster now = read_cluster(document.dump(), "the calibrated cluster");
+  const KernelTables tables = calibrate_kernels(rows, now.gpu, {5, ""});
+  out.kernels_text = kernel_tables_text(tables);
+  gpu_of(document)["calibration"] = path;
+  for (const KernelTable& table : tables.tables) {
+    if (table.source.find("measured") != 0 || table.left_out.n == 0) continue;
+    out.tables.push_back({std::string(kKernelClassNames[static_cast<std::size_t>(table.kernel)]) + " " +
+                              (table.variant.empty() ? std::string(data_type_name(table.type)) : table.variant) +
+                              " table",
+                          static_cast<std::size_t>(table.left_out.n), table.left_out.mape});
+  }
+}
+
 }  // namespace
 
 std::vector<StepComparison> compare_steps(const MeasuringFile& file, const HostModel& model) {
@@ -126,11 +145,15 @@ std::vector<StepComparison> compare_steps(const MeasuringFile& file, const HostM
   return out;
 }
 
-Calibration calibrate_cluster(const std::vector<MeasuringFile>& files, const std::string& cluster) {
+Calibration calibrate_cluster(const std::vector<MeasuringFile>& files, const std::string& cluster,
+                              const std::string& kernels_path) {
   Calibration out;
   ordered_json document = cluster_document(cluster);
   const Cluster before = load_cluster(cluster);
+  std::vector<KernelRow> rows;
   for (const MeasuringFile& file : files) {
+    const auto more = measured_kernel_rows(file, before.gpu);
+    rows.insert(rows.end(), more.begin(), more.end());
     const auto name = file.device.find("name");
     if (name != file.device.end() && name->second == "host-cpu") {
       use_host_file(file, document, out);
@@ -141,6 +164,7 @@ Calibration calibrate_cluster(const std::vector<MeasuringFile>& files, const std
     if (compared.empty())
       out.notes.push_back("nothing is calibrated by points of a " + file.source_kind + " file without shapes");
   }
+  if (!rows.empty() && !kernels_path.empty()) make_tables(rows, kernels_path, document, out);
   out.cluster = document.dump(2) + "\n";
   return out;
 }
