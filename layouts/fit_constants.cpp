@@ -143,7 +143,11 @@ class Fit {
       sum += std::min(0.5, std::abs(errors[i])) / std::sqrt(static_cast<double>(in_family_.at(runs_[i].run.family)));
     return sum;
   }
-  static double prior_of(const Knob& k) { return kPrior * std::abs(std::log(k.value / k.start)); }
+  /// A stack's factor is degenerate with the rates of a GPU that it alone was measured on: it moves only for good reasons.
+  static double prior_of(const Knob& k) {
+    const double weight = k.name == "compute_factor" || k.name == "network_factor" ? 5 * kPrior : kPrior;
+    return weight * std::abs(std::log(k.value / k.start));
+  }
   double prior() const {
     double sum = 0;
     for (const Knob& k : knobs_) sum += prior_of(k);

@@ -14,9 +14,10 @@ install_packages() {
     { tail -n 20 build/packages.log; echo "error: could not install: ${missing[*]}" >&2; exit 1; }
 }
 
+# Builds the named targets, or all.
 build_release() {
   install_packages
   mkdir -p build
-  { cmake --preset release && cmake --build --preset release; } >build/build.log 2>&1 ||
+  { cmake --preset release && cmake --build --preset release ${1:+--target "$@"}; } >build/build.log 2>&1 ||
     { grep -E 'error|FAILED' build/build.log | head -n 20; tail -n 5 build/build.log; exit 1; }
 }

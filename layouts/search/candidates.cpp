@@ -143,9 +143,18 @@ class Enumerator {
     }
   }
 
+  /// Slices of equal layers, the embedding and the loss counting as one each or not at all; where no number of chunks gives
+  /// them, any number.
   void with_chunks(const Layout& layout) {
+    const std::int64_t layers = model_.layer_count() + static_cast<std::int64_t>(model_.mtp.size());
+    std::vector<int> equal, all;
     for (int v = 2; v <= kMostChunks; ++v) {
-      if (static_cast<std::int64_t>(v) * layout.pp > model_.layer_count() + 2) break;
+      const std::int64_t slices = static_cast<std::int64_t>(v) * layout.pp;
+      if (slices > layers + 2) break;
+      all.push_back(v);
+      if (layers % slices == 0 || (layers + 1) % slices == 0 || (layers + 2) % slices == 0) equal.push_back(v);
+    }
+    for (const int v : equal.empty() || space_.any ? all : equal) {
       Layout next = layout;
       next.vpp = v;
       with_recompute(next);

@@ -18,6 +18,16 @@ double value_of(Objective objective, const RankedPlan& p) {
   return objective == Objective::memory ? p.memory.peak_bytes() : p.step.step_time_s;
 }
 
+bool same_proposal(Layout a, Layout b) {
+  for (Layout* l : {&a, &b}) {
+    l->vpp = 1;
+    l->recompute = Recompute::none;
+    l->modules = {};
+    if (l->schedule == "interleaved-1f1b" || l->schedule == "1f1b") l->schedule.clear();
+  }
+  return a == b;
+}
+
 class Search {
  public:
   explicit Search(const PlanQuestion& q) : q_(q) {}
@@ -96,6 +106,17 @@ class Search {
     plan.step = simulate_step(step_question(o.layout));
     ++answer_.replayed;
     const double value = value_of(q_.objective, plan);
+    // Layouts that differ only in their number of chunks or in what they recompute are one proposal: the best of them is kept.
+    for (auto other = answer_.plans.begin(); other != answer_.plans.end(); ++other) {
+      if (!same_proposal(other->layout, plan.layout)) continue;
+      if (value_of(q_.objective, *other) <= value) {
+        ++answer_.rejected["another number of chunks of the same layout is faster"];
+        return;
+      }
+      ++answer_.rejected["another number of chunks of the same layout is faster"];
+      answer_.plans.erase(other);
+      break;
+    }
     const auto at = std::upper_bound(answer_.plans.begin(), answer_.plans.end(), value,
                                      [&](double v, const RankedPlan& p) { return v < value_of(q_.objective, p); });
     answer_.plans.insert(at, std::move(plan));

@@ -145,7 +145,7 @@ std::span<const StackConstantRow> stack_constant_rows() {
   static constexpr std::array<StackConstantRow, 3> rows{{
       {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 3e-4},
       {"step_s", "s", &C::step_s, 1e-4, 0.5},
-      {"compute_factor", "1", &C::compute_factor, 0.7, 2.0},
+      {"compute_factor", "1", &C::compute_factor, 0.85, 1.3},
   }};
   return rows;
 }

@@ -128,10 +128,14 @@ class DataParallel {
     return t;
   }
 
+  /// A sharded optimizer that moves tensor by tensor after the backward pass (nanotron's ZeRO 1).
+  bool one_by_one() const { return q_.stack.per_tensor_collectives && q_.layout.zero_stage() >= 1; }
+
  private:
+
   /// One operation for all of it, or one a tensor.
   double moved(Collective op, double bytes, const GroupShape& shape, double tensors) const {
-    if (!q_.stack.per_tensor_collectives || tensors <= 1) return price_.collective(op, bytes, shape).seconds;
+    if (!one_by_one() || tensors <= 1) return price_.collective(op, bytes, shape).seconds;
     return tensors * price_.collective(op, bytes / tensors, shape).seconds;
   }
   double gradient_bytes() const {
@@ -171,7 +175,7 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
     chunks.push_back(chunk);
   }
   const double last = r.ranks[rank].last_end;
-  if (!q.stack.overlap_grad_reduce || q.options.rates == Rates::datasheet) {
+  if (!q.stack.overlap_grad_reduce || q.options.rates == Rates::datasheet || dp.one_by_one()) {
     out.exposed = out.total;
     return out;
   }
@@ -183,7 +187,17 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
   }
   const StepPricer price(q);
   out.exposed = std::max(0.0, t - last);
-  out.exposed += price.contention(Part::fsdp) * (out.total - std::min(out.total, out.exposed));
+  double hidden = out.total - std::min(out.total, out.exposed);
+  if (q.layout.zero_stage() == 2) {
+    // ZeRO 2 keeps only shards of the gradients: every round of micro-batches ends with a reduce-scatter of its chunk. A round is
+    // a group of consecutive micro-batches of one chunk (interleaved), or what is in flight (1F1B).
+    const std::int64_t group = q.layout.group > 0 ? q.layout.group : q.layout.pp;
+    const double rounds = static_cast<double>((microbatches(q.layout, q.workload) + group - 1) / group);
+    const double earlier = (rounds - 1) * out.total, room = r.ranks[rank].busy;
+    out.exposed += std::max(0.0, earlier - room);
+    hidden += std::min(earlier, room);
+  }
+  out.exposed += price.contention(Part::fsdp) * hidden;
   return out;
 }
 
