@@ -12,8 +12,9 @@ bool is_training_runs(const RowFile& file) {
 }
 
 std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptions& options) {
-  PricerShelf shelf;
-  std::vector<RunQuestion> runs = run_questions(read_runs(file.path));
+  const ConstantSet set = options.leave_out ? ConstantSet::half : ConstantSet::all;
+  PricerShelf shelf(set);
+  std::vector<RunQuestion> runs = run_questions(read_runs(file.path), set);
   if (options.leave_out) {
     for (RunQuestion& q : runs)
       if (!q.run.skipped && in_fit(q.run))
@@ -25,8 +26,8 @@ std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptio
 void fit_step_constants(const RowFile& file, const std::string& out, bool all) {
   if (!is_training_runs(file))
     throw InputError(file.path, "constants are fitted on training runs (schema shardplan-runs/1)");
-  PricerShelf shelf;
-  std::vector<RunQuestion> runs = run_questions(read_runs(file.path));
+  PricerShelf shelf(all ? ConstantSet::all : ConstantSet::half);
+  std::vector<RunQuestion> runs = run_questions(read_runs(file.path), all ? ConstantSet::all : ConstantSet::half);
   write_text_file(out, fit_constants(runs, shelf, all));
 }
 

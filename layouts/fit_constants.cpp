@@ -66,7 +66,7 @@ class Fit {
   static bool touches(const MachineConstantRow& row, const RunQuestion& q) {
     const MeasuredRun& run = q.run;
     const DataType t = run.workload.precision;
-    if (row.name == "bf16") return true;
+    if (row.name == "bf16") return bytes_of(t) == 2;
     if (row.name == "fp8") return bytes_of(t) == 1 && t != DataType::fp8_row;
     if (row.name == "fp8_row") return t == DataType::fp8_row;
     if (row.name == "fp4") return t == DataType::nvfp4;

@@ -12,7 +12,7 @@ Pricer& PricerShelf::of(const Cluster& c) {
                           "|" + std::to_string(c.node.nic_bytes_per_second.value) + "|" +
                           std::to_string(c.node.nics.value) + "|" + c.network.kind;
   auto& slot = shelf_[key];
-  if (!slot) slot = std::make_unique<Pricer>(c, Rates::calibrated, Fidelity::table);
+  if (!slot) slot = std::make_unique<Pricer>(c, Rates::calibrated, Fidelity::table, constants_);
   return *slot;
 }
 
@@ -37,11 +37,13 @@ std::string not_modelled(const MeasuredRun& run, const Stack& stack) {
   return "";
 }
 
-/// Least recomputation that leaves 4 GiB free; the most thorough where none does.
+/// Least recomputation that leaves 4 GiB free: none, then whole layers, an eighth of each pipeline rank's more at a time.
 void choose_recompute(RunQuestion& q) {
   constexpr double kSpare = 4.0 * 1073741824.0;
-  for (const Recompute r : {Recompute::none, Recompute::full}) {
-    q.run.layout.recompute = r;
+  const auto held = std::max<std::int64_t>(1, q.run.model.layer_count() / q.run.layout.pp);
+  for (int eighths = 0; eighths <= 8; ++eighths) {
+    q.run.layout.recompute = eighths == 0 ? Recompute::none : Recompute::full;
+    q.run.layout.recompute_layers = eighths == 8 ? 0 : static_cast<int>((held * eighths + 7) / 8);
     const MemoryReport m = memory_of(q.run.model, q.run.cluster, q.run.layout, q.run.workload, memory_options_of(q));
     if (m.capacity_bytes - m.peak_bytes() >= kSpare) break;
   }
@@ -60,7 +62,7 @@ double memory_of_kind(const MemoryReport& m, MemoryKind kind) {
 
 }  // namespace
 
-std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs) {
+std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs, ConstantSet constants) {
   std::vector<RunQuestion> out;
   out.reserve(runs.size());
   for (MeasuredRun& run : runs) {
@@ -69,7 +71,7 @@ std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs) {
     if (!q.run.skipped && std::find(names.begin(), names.end(), q.run.stack) == names.end())
       q.run.skipped = "stack " + q.run.stack + " has no description";
     if (!q.run.skipped) {
-      q.stack = load_stack(q.run.stack, "stack");
+      q.stack = load_stack(q.run.stack, "stack", constants);
       if (q.run.pure_16bit) q.stack.grad_reduce_bytes = 2;
       if (const std::string why = not_modelled(q.run, q.stack); !why.empty()) q.run.skipped = why;
     }

@@ -16,9 +16,11 @@ namespace shardplan {
 /// Prices of every machine that a file of runs names; built once, shared by all its rows.
 class PricerShelf {
  public:
+  explicit PricerShelf(ConstantSet constants) : constants_(constants) {}
   Pricer& of(const Cluster&);
 
  private:
+  ConstantSet constants_;
   std::map<std::string, std::unique_ptr<Pricer>> shelf_;
 };
 
@@ -28,7 +30,7 @@ struct RunQuestion {
   Stack stack;
 };
 /// Runs with a known stack; where there is none, or a mechanism is not modelled, run.skipped says so.
-std::vector<RunQuestion> run_questions(std::vector<MeasuredRun>);
+std::vector<RunQuestion> run_questions(std::vector<MeasuredRun>, ConstantSet);
 
 StepQuestion question_of(const RunQuestion&, const Pricer&, std::uint32_t without);
 MemoryOptions memory_options_of(const RunQuestion&);

@@ -456,7 +456,7 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
   const double moved = local * static_cast<double>(moe.top_k * h) * 2;
   b.elementwise(Module::moe_other, MemoryKernel::permute, 2 * 2 * moved, 2 * 2 * moved, 6);
 
-  const ExchangePrice exchange = b.price_.expert_exchange(moe, local, h, groups);
+  const DispatchCombine exchange = b.price_.expert_exchange(moe, local, h, groups);
   double hidden = 0;
   const EpOverlap overlap = layout.ep_overlap.value_or(EpOverlap::none);
   double shared_seconds = 0;

@@ -5,13 +5,14 @@
 
 namespace shardplan {
 
-Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity)
+Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity, ConstantSet constants)
     : cluster_(cluster),
       rates_(rates),
       fidelity_(fidelity),
       kernels_(cluster.gpu, rates),
       network_(cluster, rates, fidelity),
-      constants_(machine_constants(cluster, kernels_)) {}
+      exchange_(cluster, rates, fidelity),
+      constants_(machine_constants(cluster, kernels_, constants)) {}
 
 StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
   const DataType linear = q.workload.precision;
@@ -102,15 +103,30 @@ double StepPricer::contention(Part part) const {
   return std::min(0.5, q_.pricer->network().sms_held(Collective::all_gather, shape) / sms);
 }
 
-ExchangePrice StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden,
+DispatchCombine StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden,
                                           const Groups& groups) const {
-  ExchangePrice out;
+  DispatchCombine out;
   if (groups.ep.ranks <= 1) return out;
-  // Plain all-to-all: every (token, expert) pair is sent, 16 bits both ways; the hottest rank receives max_over_mean of
-  // it.
-  const double bytes = 2.0 * tokens * static_cast<double>(moe.top_k) * static_cast<double>(hidden);
-  out.dispatch = times(collective(Collective::all_to_all, bytes, groups.ep), q_.options.routing.max_over_mean);
-  out.combine = out.dispatch;
+  ExpertExchange e;
+  e.ranks = groups.ep.ranks;
+  e.ranks_per_domain = groups.ep.ranks_per_domain;
+  e.nics_per_domain = groups.ep.nics_per_domain;
+  e.tokens = tokens;
+  e.hidden = static_cast<int>(hidden);
+  e.top_k = static_cast<int>(moe.top_k);
+  e.experts = static_cast<int>(moe.experts);
+  e.nodes_per_token = static_cast<int>(q_.options.routing.nodes_per_token);
+  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16 bits.
+  e.dispatch_bytes = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : 2;
+  e.combine_bytes = 2;
+  e.imbalance = q_.options.routing.max_over_mean;
+  const Transport transport = q_.layout.transport.value_or(Transport::nccl);
+  const ExpertTransport kind = transport == Transport::deepep     ? ExpertTransport::deepep
+                               : transport == Transport::hybridep ? ExpertTransport::hybridep
+                                                                  : ExpertTransport::nccl;
+  const double slower = q_.options.rates == Rates::calibrated && groups.ep.crosses() ? q_.pricer->constants().network_factor : 1;
+  out.dispatch = times(q_.pricer->exchange().dispatch(kind, e).price, slower);
+  out.combine = times(q_.pricer->exchange().combine(kind, e).price, slower);
   return out;
 }
 

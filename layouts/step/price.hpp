@@ -10,7 +10,7 @@
 namespace shardplan {
 
 /// Dispatch and combine of one MoE layer on one rank, forward.
-struct ExchangePrice {
+struct DispatchCombine {
   Price dispatch, combine;
 };
 
@@ -23,7 +23,7 @@ class StepPricer {
   Price attention(const AttentionShape&) const;
   Price memory(MemoryKernel, double bytes) const;
   Price collective(Collective, double bytes, const GroupShape&) const;
-  ExchangePrice expert_exchange(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
+  DispatchCombine expert_exchange(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
 
   DataType wide_type() const { return wide_; }
   /// FP8 or FP4: products whose operands are cast.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hardware/collectives.hpp"
+#include "hardware/deepep.hpp"
 #include "hardware/kernels.hpp"
 #include "layouts/layout.hpp"
 #include "layouts/step/stack.hpp"
@@ -62,10 +63,11 @@ struct StepOptions {
 /// Prices of one machine, shared by all layouts of a question. Thread-safe for concurrent const use.
 class Pricer {
  public:
-  Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity);
+  Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity, ConstantSet constants = ConstantSet::all);
   const Cluster& cluster() const { return cluster_; }
   const KernelModel& kernels() const { return kernels_; }
   const NetworkModel& network() const { return network_; }
+  const ExpertExchangeModel& exchange() const { return exchange_; }
   Rates rates() const { return rates_; }
   Fidelity fidelity() const { return fidelity_; }
   const MachineConstants& constants() const { return constants_; }
@@ -77,6 +79,7 @@ class Pricer {
   Fidelity fidelity_;
   KernelModel kernels_;
   NetworkModel network_;
+  ExpertExchangeModel exchange_;
   MachineConstants constants_;
 };
 

@@ -15,7 +15,9 @@ namespace shardplan {
 namespace {
 
 constexpr const char* kStacksFile = "data/stacks.json";
-constexpr const char* kConstantsFile = "data/step_constants.json";
+const char* constants_file(ConstantSet set) {
+  return set == ConstantSet::all ? "data/step_constants.json" : "data/step_constants_half.json";
+}
 
 template <class E, std::size_t N>
 E word(const Field& f, const std::array<std::pair<const char*, E>, N>& words) {
@@ -57,7 +59,7 @@ void read_into(Stack& s, const Field& f) {
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
                 "broadcast_zero1",
-                "per_tensor_collectives",
+                "overlap_sharded_reduce",
                 "schedules",
                 "zero_stages"});
   s.name = f.at("name").text();
@@ -94,7 +96,7 @@ void read_into(Stack& s, const Field& f) {
   flag("cuda_graphs", s.cuda_graphs);
   flag("sequence_parallel", s.sequence_parallel);
   flag("broadcast_zero1", s.broadcast_zero1);
-  flag("per_tensor_collectives", s.per_tensor_collectives);
+  flag("overlap_sharded_reduce", s.overlap_sharded_reduce);
   number("loss_bytes_per_logit", s.loss_bytes_per_logit);
   number("grad_reduce_bytes", s.grad_reduce_bytes);
   number("bucket_bytes", s.bucket_bytes);
@@ -110,8 +112,8 @@ void read_into(Stack& s, const Field& f) {
   }
 }
 
-const std::map<std::string, Stack>& all_stacks() {
-  static const std::map<std::string, Stack> stacks = [] {
+const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
+  const auto read = [](ConstantSet from) {
     std::map<std::string, Stack> out;
     const Field list = embedded(kStacksFile).at("stacks");
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -125,7 +127,7 @@ const std::map<std::string, Stack>& all_stacks() {
       read_into(s, f);
       out[s.name] = s;
     }
-    const Field constants = embedded(kConstantsFile).at("stacks");
+    const Field constants = embedded(constants_file(from)).at("stacks");
     for (auto& [name, stack] : out) {
       const auto f = constants.find(name);
       if (!f) continue;
@@ -134,8 +136,9 @@ const std::map<std::string, Stack>& all_stacks() {
       if (const auto v = f->find("residual_sd")) stack.constants.residual_sd = v->positive();
     }
     return out;
-  }();
-  return stacks;
+  };
+  static const std::map<std::string, Stack> all = read(ConstantSet::all), half = read(ConstantSet::half);
+  return set == ConstantSet::all ? all : half;
 }
 
 }  // namespace
@@ -175,27 +178,34 @@ std::string family_key(const Gpu& gpu) {
   return !gpu.calibration.empty() ? gpu.calibration : (!gpu.sibling.empty() ? gpu.sibling : gpu.name);
 }
 
-Stack load_stack(const std::string& name, const std::string& where) {
-  const auto found = all_stacks().find(name);
-  if (found == all_stacks().end())
+Stack load_stack(const std::string& name, const std::string& where, ConstantSet set) {
+  const auto found = all_stacks(set).find(name);
+  if (found == all_stacks(set).end())
     throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean(name, stack_names()));
   return found->second;
 }
 
 std::vector<std::string> stack_names() {
   std::vector<std::string> names;
-  for (const auto& [name, stack] : all_stacks()) names.push_back(name);
+  for (const auto& [name, stack] : all_stacks(ConstantSet::all)) names.push_back(name);
   return names;
 }
 
-MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels) {
+MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels, ConstantSet set) {
   const Gpu& gpu = cluster.gpu;
   MachineConstants m;
   m.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
   m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
   m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
   m.attention.fill(m.bf16);
-  const Field machines = embedded(kConstantsFile).at("machines");
+  // FlashAttention 2 and Triton kernels were not written for Hopper: about 0.45 of FlashAttention 3's rate, which the tables hold
+  // (FlashAttention 3 paper, arXiv 2407.08608, figure 5: forward 1.5-2.0 times, with backward up to 2.2 times FlashAttention 2).
+  if (const std::string family = family_key(gpu); family == "h100" || family == "h200") {
+    constexpr double kOverHopperKernels = 1 / 0.45;
+    m.attention[static_cast<std::size_t>(AttentionLibrary::fa2)] *= kOverHopperKernels;
+    m.attention[static_cast<std::size_t>(AttentionLibrary::triton)] *= kOverHopperKernels;
+  }
+  const Field machines = embedded(constants_file(set)).at("machines");
   for (const MachineConstantRow& row : machine_constant_rows()) {
     const std::string scope = row.scope == MachineScope::gpu
                                   ? gpu.name

@@ -34,7 +34,10 @@ struct MachineConstants {
   double message_s = 0;       // fixed seconds of one pipeline message between nodes
   bool fitted = false;        // on measured steps; else from the kernel tables' sustained maxima
 };
-MachineConstants machine_constants(const Cluster&, const KernelModel&);
+/// all: fitted on every question of the measured runs, what predictions use. half: on half of them, what the error on the other
+/// half is reported with.
+enum class ConstantSet { all, half };
+MachineConstants machine_constants(const Cluster&, const KernelModel&, ConstantSet = ConstantSet::all);
 /// "infiniband-400": kind of network and Gbit/s a GPU, the name under which its constants are kept.
 std::string fabric_key(const Cluster&);
 /// The GPU whose kernel tables this one uses.
@@ -62,7 +65,7 @@ struct Stack {
   double optimizer_bytes_per_parameter =
       30;                               // HBM traffic: gradient 4, master and moments read and written 24, weight 2
   bool sequence_parallel = true;        // where a row does not say
-  bool per_tensor_collectives = false;  // gradients and parameters move tensor by tensor, not in buckets
+  bool overlap_sharded_reduce = true;   // false: under ZeRO 1 gradients are reduced after the backward pass
   bool broadcast_zero1 = false;         // ZeRO 1 gathers by one broadcast a rank
   std::vector<std::string> schedules;   // that `plan` may search
   std::vector<int> zero_stages;         // that `plan` may search
@@ -89,7 +92,7 @@ struct MachineConstantRow {
 std::span<const MachineConstantRow> machine_constant_rows();
 
 /// A stack by name; InputError with "did you mean". `where` names the option.
-Stack load_stack(const std::string& name, const std::string& where);
+Stack load_stack(const std::string& name, const std::string& where, ConstantSet = ConstantSet::all);
 std::vector<std::string> stack_names();
 
 }  // namespace shardplan

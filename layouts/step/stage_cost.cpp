@@ -208,17 +208,12 @@ LocalParameters local_parameters(const Model& model, const Layer& layer, const L
   LocalParameters out;
   out.dense = weights.dense;
   out.expert = weights.experts;
-  // Weight tensors of a layer: norms, QKV, output, gate and up, down; biases double them; experts hold theirs one by
-  // one.
-  out.tensors = 2 + 2 + (layer.moe ? 1 + 2.0 * static_cast<double>(layer.moe->experts) / layout.ep : 2) +
-                (layer.attention.qkv_bias ? 6 : 0);
   return out;
 }
 
 LocalParameters local_embedding(const Model& model, const Layout& layout) {
   LocalParameters out;
   out.dense = end_weights(model, layout.tp, static_cast<double>(model.vocab)).embedding;
-  out.tensors = 1;
   return out;
 }
 

@@ -10,11 +10,9 @@ namespace shardplan {
 struct LocalParameters {
   double dense = 0;    // reduced over dp x cp
   double expert = 0;   // reduced over edp
-  double tensors = 0;  // parameter tensors, for per-tensor optimizer loops
   LocalParameters& operator+=(const LocalParameters& o) {
     dense += o.dense;
     expert += o.expert;
-    tensors += o.tensors;
     return *this;
   }
 };

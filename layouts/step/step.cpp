@@ -101,7 +101,7 @@ class DataParallel {
     for (GroupShape* g : {&dense, &expert}) {
       if (copies == 2) g->ranks *= 2;  // both copies of a stage are reduced together
     }
-    double t = moved(op, bytes * p.dense, dense, p.tensors) + price_.collective(op, bytes * p.expert, expert).seconds;
+    double t = price_.collective(op, bytes * p.dense, dense).seconds + price_.collective(op, bytes * p.expert, expert).seconds;
     if (groups_.dense_replica.ranks > 1)
       t += price_.collective(Collective::all_reduce, bytes * p.dense / groups_.dense_shard.ranks, groups_.dense_replica)
                .seconds;
@@ -115,7 +115,7 @@ class DataParallel {
       const double share = 2 * p.dense / groups_.dense_shard.ranks;
       return groups_.dense_shard.ranks * price_.collective(Collective::broadcast, share, groups_.dense_shard).seconds;
     }
-    return moved(Collective::all_gather, 2 * p.dense, groups_.dense_shard, p.tensors) +
+    return price_.collective(Collective::all_gather, 2 * p.dense, groups_.dense_shard).seconds +
            price_.collective(Collective::all_gather, 2 * p.expert, groups_.expert_shard).seconds;
   }
 
@@ -128,16 +128,8 @@ class DataParallel {
     return t;
   }
 
-  /// A sharded optimizer that moves tensor by tensor after the backward pass (nanotron's ZeRO 1).
-  bool one_by_one() const { return q_.stack.per_tensor_collectives && q_.layout.zero_stage() >= 1; }
-
  private:
 
-  /// One operation for all of it, or one a tensor.
-  double moved(Collective op, double bytes, const GroupShape& shape, double tensors) const {
-    if (!one_by_one() || tensors <= 1) return price_.collective(op, bytes, shape).seconds;
-    return tensors * price_.collective(op, bytes / tensors, shape).seconds;
-  }
   double gradient_bytes() const {
     if (q_.layout.grad_reduce_fp32) return *q_.layout.grad_reduce_fp32 ? 4 : 2;
     return q_.stack.grad_reduce_bytes;
@@ -175,7 +167,8 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
     chunks.push_back(chunk);
   }
   const double last = r.ranks[rank].last_end;
-  if (!q.stack.overlap_grad_reduce || q.options.rates == Rates::datasheet || dp.one_by_one()) {
+  if (!q.stack.overlap_grad_reduce || q.options.rates == Rates::datasheet ||
+      (!q.stack.overlap_sharded_reduce && q.layout.zero_stage() >= 1)) {
     out.exposed = out.total;
     return out;
   }
