@@ -61,6 +61,11 @@ void draw_progress(std::int64_t done, std::int64_t all) {
   std::fflush(stderr);
 }
 
+/// The recipe asked for, or the stack's own.
+std::string recipe_of(const PlanQuestion& q) {
+  return q.memory.recipe.empty() ? q.memory.traits.recipe : q.memory.recipe;
+}
+
 ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
   ordered_json out;
   out["model"] = q.model->name;
@@ -70,7 +75,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
   out["global_batch"] = q.workload.global_batch;
   out["precision"] = o.common.precision;
   out["stack"] = q.stack.name;
-  out["recipe"] = o.common.recipe;
+  out["recipe"] = recipe_of(q);
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
   out["objective"] = o.objective;

@@ -16,6 +16,7 @@ namespace shardplan {
 namespace {
 
 constexpr double kPrior = 0.004;
+constexpr double kPseudoRows = 4;
 constexpr double kSmallestGain = 2e-4;
 constexpr int kRounds = 12;
 constexpr std::array<double, 4> kSteps = {1.6, 1.2, 1.06, 1.02};
@@ -143,10 +144,16 @@ class Fit {
       sum += std::min(0.5, std::abs(errors[i])) / std::sqrt(static_cast<double>(in_family_.at(runs_[i].run.family)));
     return sum;
   }
-  /// A stack's factor is degenerate with the rates of a GPU that it alone was measured on: it moves only for good reasons.
+  /// Most constants move freely. A stack's factor is degenerate with the rates of a GPU that it alone was measured on,
+  /// and few rows say little: a quadratic prior of kPseudoRows rows holds it near 1 (its slope at 5 % is that of so
+  /// many rows).
   static double prior_of(const Knob& k) {
-    const double weight = k.name == "compute_factor" || k.name == "network_factor" ? 5 * kPrior : kPrior;
-    return weight * std::abs(std::log(k.value / k.start));
+    const double moved = std::abs(std::log(k.value / k.start));
+    if (k.name == "compute_factor") {
+      const auto n = static_cast<double>(std::max<std::size_t>(1, k.rows.size()));
+      return 0.5 * kPseudoRows / 0.05 * moved * moved / std::sqrt(n);
+    }
+    return (k.name == "network_factor" ? 5 * kPrior : kPrior) * moved;
   }
   double prior() const {
     double sum = 0;

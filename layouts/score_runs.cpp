@@ -37,7 +37,8 @@ std::string not_modelled(const MeasuredRun& run, const Stack& stack) {
   return "";
 }
 
-/// Least recomputation that leaves 4 GiB free: none, then whole layers, an eighth of each pipeline rank's more at a time.
+/// Least recomputation that leaves 4 GiB free: none, then whole layers, an eighth of each pipeline rank's more at a
+/// time.
 void choose_recompute(RunQuestion& q) {
   constexpr double kSpare = 4.0 * 1073741824.0;
   const auto held = std::max<std::int64_t>(1, q.run.model.layer_count() / q.run.layout.pp);

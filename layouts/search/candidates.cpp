@@ -143,8 +143,8 @@ class Enumerator {
     }
   }
 
-  /// Slices of equal layers, the embedding and the loss counting as one each or not at all; where no number of chunks gives
-  /// them, any number.
+  /// Slices of equal layers, the embedding and the loss counting as one each or not at all; where no number of chunks
+  /// gives them, any number.
   void with_chunks(const Layout& layout) {
     const std::int64_t layers = model_.layer_count() + static_cast<std::int64_t>(model_.mtp.size());
     std::vector<int> equal, all;
@@ -182,6 +182,11 @@ class Enumerator {
     ask.group = layout.group;
     if (const auto why = row.refuse(ask)) {
       ++refused_[reason_kind(std::string(row.name) + ": " + *why)];
+      return;
+    }
+    // Legal to ask, but no framework runs it, and groups that are cut short deadlock or idle.
+    if (row.name == "interleaved-1f1b" && layout.pp > 1 && ask.microbatches % layout.pp != 0) {
+      ++refused_["interleaved-1f1b: micro-batches are no multiple of pp"];
       return;
     }
     c.ladder = space_.is_fixed("recompute") ? std::vector<Layout>{layout} : ladder(layout);

@@ -72,8 +72,14 @@ class Search {
   }
 
   void fit(const Candidate& c) {
+    // Slices and micro-batches in flight do not depend on what is recomputed.
+    const std::vector<StageSlice> slices = split_stages(c.layout, *q_.model);
+    const std::int64_t m = microbatches(c.layout, q_.workload);
+    auto [kept, fresh] = flights_.try_emplace(in_flight_key(c.layout, m));
+    if (fresh) kept->second = in_flight(c.layout, m);
+    const InFlight& flight = kept->second;
     for (const Layout& layout : c.ladder) {
-      MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, q_.memory);
+      MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, q_.memory, slices, flight);
       if (!memory.fits) {
         note_shortfall(layout, memory);
         continue;
@@ -103,10 +109,18 @@ class Search {
     RankedPlan plan;
     plan.layout = o.layout;
     plan.memory = o.memory;
-    plan.step = simulate_step(step_question(o.layout));
+    try {
+      plan.step = simulate_step(step_question(o.layout));
+    } catch (const InputError& e) {
+      // An order that deadlocks for this number of micro-batches.
+      ++answer_.rejected["its schedule cannot run: " + std::string(e.what()).substr(0, 40)];
+      ++answer_.refused;
+      return;
+    }
     ++answer_.replayed;
     const double value = value_of(q_.objective, plan);
-    // Layouts that differ only in their number of chunks or in what they recompute are one proposal: the best of them is kept.
+    // Layouts that differ only in their number of chunks or in what they recompute are one proposal: the best of them
+    // is kept.
     for (auto other = answer_.plans.begin(); other != answer_.plans.end(); ++other) {
       if (!same_proposal(other->layout, plan.layout)) continue;
       if (value_of(q_.objective, *other) <= value) {
@@ -124,6 +138,7 @@ class Search {
   }
 
   const PlanQuestion& q_;
+  std::map<std::string, InFlight> flights_;
   PlanAnswer answer_;
   std::vector<Open> open_;
 };

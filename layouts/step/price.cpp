@@ -104,7 +104,7 @@ double StepPricer::contention(Part part) const {
 }
 
 DispatchCombine StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden,
-                                          const Groups& groups) const {
+                                            const Groups& groups) const {
   DispatchCombine out;
   if (groups.ep.ranks <= 1) return out;
   ExpertExchange e;
@@ -116,7 +116,8 @@ DispatchCombine StepPricer::expert_exchange(const Moe& moe, double tokens, std::
   e.top_k = static_cast<int>(moe.top_k);
   e.experts = static_cast<int>(moe.experts);
   e.nodes_per_token = static_cast<int>(q_.options.routing.nodes_per_token);
-  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16 bits.
+  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16
+  // bits.
   e.dispatch_bytes = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : 2;
   e.combine_bytes = 2;
   e.imbalance = q_.options.routing.max_over_mean;
@@ -124,7 +125,8 @@ DispatchCombine StepPricer::expert_exchange(const Moe& moe, double tokens, std::
   const ExpertTransport kind = transport == Transport::deepep     ? ExpertTransport::deepep
                                : transport == Transport::hybridep ? ExpertTransport::hybridep
                                                                   : ExpertTransport::nccl;
-  const double slower = q_.options.rates == Rates::calibrated && groups.ep.crosses() ? q_.pricer->constants().network_factor : 1;
+  const double slower =
+      q_.options.rates == Rates::calibrated && groups.ep.crosses() ? q_.pricer->constants().network_factor : 1;
   out.dispatch = times(q_.pricer->exchange().dispatch(kind, e).price, slower);
   out.combine = times(q_.pricer->exchange().combine(kind, e).price, slower);
   return out;

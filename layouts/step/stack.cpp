@@ -198,8 +198,9 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
   m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
   m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
   m.attention.fill(m.bf16);
-  // FlashAttention 2 and Triton kernels were not written for Hopper: about 0.45 of FlashAttention 3's rate, which the tables hold
-  // (FlashAttention 3 paper, arXiv 2407.08608, figure 5: forward 1.5-2.0 times, with backward up to 2.2 times FlashAttention 2).
+  // FlashAttention 2 and Triton kernels were not written for Hopper: about 0.45 of FlashAttention 3's rate, which the
+  // tables hold (FlashAttention 3 paper, arXiv 2407.08608, figure 5: forward 1.5-2.0 times, with backward up to 2.2
+  // times FlashAttention 2).
   if (const std::string family = family_key(gpu); family == "h100" || family == "h200") {
     constexpr double kOverHopperKernels = 1 / 0.45;
     m.attention[static_cast<std::size_t>(AttentionLibrary::fa2)] *= kOverHopperKernels;

@@ -34,8 +34,8 @@ struct MachineConstants {
   double message_s = 0;       // fixed seconds of one pipeline message between nodes
   bool fitted = false;        // on measured steps; else from the kernel tables' sustained maxima
 };
-/// all: fitted on every question of the measured runs, what predictions use. half: on half of them, what the error on the other
-/// half is reported with.
+/// all: fitted on every question of the measured runs, what predictions use. half: on half of them, what the error on
+/// the other half is reported with.
 enum class ConstantSet { all, half };
 MachineConstants machine_constants(const Cluster&, const KernelModel&, ConstantSet = ConstantSet::all);
 /// "infiniband-400": kind of network and Gbit/s a GPU, the name under which its constants are kept.
@@ -63,12 +63,12 @@ struct Stack {
   int fsdp_prefetch = 1;
   bool cuda_graphs = false;  // whole iteration or layers captured: no host launch time
   double optimizer_bytes_per_parameter =
-      30;                               // HBM traffic: gradient 4, master and moments read and written 24, weight 2
-  bool sequence_parallel = true;        // where a row does not say
-  bool overlap_sharded_reduce = true;   // false: under ZeRO 1 gradients are reduced after the backward pass
-  bool broadcast_zero1 = false;         // ZeRO 1 gathers by one broadcast a rank
-  std::vector<std::string> schedules;   // that `plan` may search
-  std::vector<int> zero_stages;         // that `plan` may search
+      30;                              // HBM traffic: gradient 4, master and moments read and written 24, weight 2
+  bool sequence_parallel = true;       // where a row does not say
+  bool overlap_sharded_reduce = true;  // false: under ZeRO 1 gradients are reduced after the backward pass
+  bool broadcast_zero1 = false;        // ZeRO 1 gathers by one broadcast a rank
+  std::vector<std::string> schedules;  // that `plan` may search
+  std::vector<int> zero_stages;        // that `plan` may search
   StackConstants constants;
 };
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "layouts/step/price.hpp"
@@ -22,11 +25,35 @@ double message_bytes(const StepQuestion& q) {
   return l.sequence_parallel() || q.stack.p2p_slices ? full / l.tp : full;
 }
 
-struct Pipeline {
+/// An order and its compiled replay, kept for the layouts that share them: building one costs ten times its sweep.
+struct CompiledOrder {
   Order order;
+  Replayer replayer;
+};
+
+/// One shelf a thread: a Replayer's buffers are not to be shared. Emptied when it has grown large.
+CompiledOrder& compiled_order(const ScheduleRow& schedule, const ScheduleQuestion& ask) {
+  constexpr std::size_t kMost = 64;
+  using Key = std::tuple<std::string_view, int, int, int, int>;
+  thread_local std::map<Key, std::unique_ptr<CompiledOrder>> shelf;
+  const Key key{schedule.name, ask.ranks, ask.microbatches, ask.chunks, ask.group};
+  const auto found = shelf.find(key);
+  if (found != shelf.end()) return *found->second;
+  if (shelf.size() >= kMost) shelf.clear();
+  ReplayOptions options;
+  options.keep_pass_times = true;
+  Order order = schedule.order(ask);
+  Replayer replayer(order, options);
+  return *(shelf[key] = std::make_unique<CompiledOrder>(CompiledOrder{std::move(order), std::move(replayer)}));
+}
+
+struct Pipeline {
+  CompiledOrder* compiled = nullptr;
   std::vector<StageCost> stages;  // by layer slot
   PassTimes times;
   double hop = 0;
+
+  const Order& order() const { return compiled->order; }
 };
 
 double pair_seconds(const StageCost& forward, const StageCost& backward, double contention) {
@@ -48,7 +75,8 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   p.stages = price_stages(q, groups, split_stages(l, *q.model));
   if (const auto why = schedule.refuse(ask))
     throw InputError("--layout", "schedule " + std::string(schedule.name) + ": " + *why);
-  p.order = schedule.order(ask);
+  p.compiled = &compiled_order(schedule, ask);
+  const Order& order = p.compiled->order;
   const StepPricer price(q);
   if (l.pp > 1 && q.options.on(Effect::p2p)) {
     p.hop = price.collective(Collective::send_recv, message_bytes(q), groups.hop).seconds;
@@ -56,21 +84,21 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   }
   const double pass = q.options.rates == Rates::calibrated && l.pp > 1 ? q.stack.constants.pass_s : 0;
   const double blocking = q.stack.p2p_overlap ? 0 : p.hop;  // a send that holds the compute stream
-  const auto n = static_cast<std::size_t>(p.order.stages());
+  const auto n = static_cast<std::size_t>(order.stages());
   for (auto* v : {&p.times.forward, &p.times.backward, &p.times.input_grad, &p.times.weight_grad, &p.times.overlapped,
                   &p.times.hop_forward, &p.times.hop_backward})
     v->assign(n, 0);
-  const int copies = p.order.parameter_copies;
+  const int copies = order.parameter_copies;
   const auto slots = static_cast<std::int32_t>(p.stages.size());
   for (std::size_t s = 0; s < n; ++s) {
-    const StageCost& stage = p.stages.at(static_cast<std::size_t>(p.order.layer_slot[s]));
-    p.times.forward[s] = stage.forward_s + pass + (p.order.next[s] >= 0 ? blocking : 0);
-    p.times.backward[s] = stage.backward_s + pass + (p.order.previous[s] >= 0 ? blocking : 0);
+    const StageCost& stage = p.stages.at(static_cast<std::size_t>(order.layer_slot[s]));
+    p.times.forward[s] = stage.forward_s + pass + (order.next[s] >= 0 ? blocking : 0);
+    p.times.backward[s] = stage.backward_s + pass + (order.previous[s] >= 0 ? blocking : 0);
     p.times.input_grad[s] = stage.input_grad_s + pass;
     p.times.weight_grad[s] = stage.weight_grad_s;
     p.times.hop_forward[s] = p.times.hop_backward[s] = p.hop;
     // The backward half of a pair belongs to the stage of the other direction on the same rank.
-    const std::int32_t partner = copies == 2 ? slots - 1 - p.order.layer_slot[s] : slots - 1 - p.order.layer_slot[s];
+    const std::int32_t partner = copies == 2 ? slots - 1 - order.layer_slot[s] : slots - 1 - order.layer_slot[s];
     p.times.overlapped[s] =
         pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass;
   }
@@ -101,7 +129,8 @@ class DataParallel {
     for (GroupShape* g : {&dense, &expert}) {
       if (copies == 2) g->ranks *= 2;  // both copies of a stage are reduced together
     }
-    double t = price_.collective(op, bytes * p.dense, dense).seconds + price_.collective(op, bytes * p.expert, expert).seconds;
+    double t =
+        price_.collective(op, bytes * p.dense, dense).seconds + price_.collective(op, bytes * p.expert, expert).seconds;
     if (groups_.dense_replica.ranks > 1)
       t += price_.collective(Collective::all_reduce, bytes * p.dense / groups_.dense_shard.ranks, groups_.dense_replica)
                .seconds;
@@ -129,7 +158,6 @@ class DataParallel {
   }
 
  private:
-
   double gradient_bytes() const {
     if (q_.layout.grad_reduce_fp32) return *q_.layout.grad_reduce_fp32 ? 4 : 2;
     return q_.stack.grad_reduce_bytes;
@@ -146,12 +174,12 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
     double start, end, seconds, bytes;
   };
   std::vector<Chunk> chunks;
-  const auto& passes = p.order.passes[rank];
+  const auto& passes = p.order().passes[rank];
   Reduction out;
-  for (std::size_t s = 0; s < p.order.rank_of_stage.size(); ++s) {
-    if (p.order.rank_of_stage[s] != static_cast<std::int32_t>(rank)) continue;
-    const StageCost& stage = p.stages[static_cast<std::size_t>(p.order.layer_slot[s])];
-    Chunk chunk{0, 0, dp.reduce(stage.parameters, p.order.parameter_copies),
+  for (std::size_t s = 0; s < p.order().rank_of_stage.size(); ++s) {
+    if (p.order().rank_of_stage[s] != static_cast<std::int32_t>(rank)) continue;
+    const StageCost& stage = p.stages[static_cast<std::size_t>(p.order().layer_slot[s])];
+    Chunk chunk{0, 0, dp.reduce(stage.parameters, p.order().parameter_copies),
                 4 * (stage.parameters.dense + stage.parameters.expert)};
     for (std::size_t i = passes.size(); i-- > 0;) {
       const Pass& pass = passes[i];
@@ -182,8 +210,8 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
   out.exposed = std::max(0.0, t - last);
   double hidden = out.total - std::min(out.total, out.exposed);
   if (q.layout.zero_stage() == 2) {
-    // ZeRO 2 keeps only shards of the gradients: every round of micro-batches ends with a reduce-scatter of its chunk. A round is
-    // a group of consecutive micro-batches of one chunk (interleaved), or what is in flight (1F1B).
+    // ZeRO 2 keeps only shards of the gradients: every round of micro-batches ends with a reduce-scatter of its chunk.
+    // A round is a group of consecutive micro-batches of one chunk (interleaved), or what is in flight (1F1B).
     const std::int64_t group = q.layout.group > 0 ? q.layout.group : q.layout.pp;
     const double rounds = static_cast<double>((microbatches(q.layout, q.workload) + group - 1) / group);
     const double earlier = (rounds - 1) * out.total, room = r.ranks[rank].busy;
@@ -197,17 +225,17 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
 /// Parameter gathers under the next step's forward: stage by stage, each needed when its first forward pass starts.
 double gather_exposed(const StepQuestion& q, const Pipeline& p, const Replay& r, const DataParallel& dp) {
   double worst = 0;
-  for (std::size_t rank = 0; rank < p.order.passes.size(); ++rank) {
+  for (std::size_t rank = 0; rank < p.order().passes.size(); ++rank) {
     double t = 0;
-    std::vector<bool> seen(p.order.rank_of_stage.size(), false);
+    std::vector<bool> seen(p.order().rank_of_stage.size(), false);
     double late = 0;
-    for (std::size_t i = 0; i < p.order.passes[rank].size(); ++i) {
-      const Pass& pass = p.order.passes[rank][i];
+    for (std::size_t i = 0; i < p.order().passes[rank].size(); ++i) {
+      const Pass& pass = p.order().passes[rank][i];
       if (pass.kind != PassKind::forward && pass.kind != PassKind::overlapped) continue;
       const auto s = static_cast<std::size_t>(pass.stage);
       if (seen[s]) continue;
       seen[s] = true;
-      const StageCost& stage = p.stages[static_cast<std::size_t>(p.order.layer_slot[s])];
+      const StageCost& stage = p.stages[static_cast<std::size_t>(p.order().layer_slot[s])];
       const double gather = dp.gather(stage.parameters);
       if (!q.stack.overlap_param_gather || q.options.rates == Rates::datasheet) {
         late += gather;
@@ -281,9 +309,7 @@ StepReport simulate_step(const StepQuestion& q) {
   const Groups groups = groups_of(q.layout, q.pricer->cluster());
   out.microbatches = microbatches(q.layout, q.workload);
   const Pipeline p = build_pipeline(q, groups, out.microbatches);
-  ReplayOptions replay_options;
-  replay_options.keep_pass_times = true;
-  const Replay r = replay(p.order, p.times, replay_options);
+  const Replay& r = p.compiled->replayer.run(p.times);
   const DataParallel dp(q, groups);
 
   out.pipeline_s = r.makespan;
@@ -302,15 +328,15 @@ StepReport simulate_step(const StepQuestion& q) {
     finish = std::max(finish, step.finish);
     if (step.busy > r.ranks[static_cast<std::size_t>(out.busiest_rank)].busy) out.busiest_rank = static_cast<int>(rank);
     LocalParameters held;
-    for (std::size_t s = 0; s < p.order.rank_of_stage.size(); ++s)
-      if (p.order.rank_of_stage[s] == static_cast<std::int32_t>(rank))
-        held += p.stages[static_cast<std::size_t>(p.order.layer_slot[s])].parameters;
+    for (std::size_t s = 0; s < p.order().rank_of_stage.size(); ++s)
+      if (p.order().rank_of_stage[s] == static_cast<std::int32_t>(rank))
+        held += p.stages[static_cast<std::size_t>(p.order().layer_slot[s])].parameters;
     optimizer = std::max(optimizer, dp.optimizer(held));
     out.ranks.push_back(step);
   }
-  for (const Pass& pass : p.order.passes[static_cast<std::size_t>(out.busiest_rank)]) {
+  for (const Pass& pass : p.order().passes[static_cast<std::size_t>(out.busiest_rank)]) {
     const auto stage = [&](std::int32_t s) -> const StageCost& {
-      return p.stages[static_cast<std::size_t>(p.order.layer_slot[static_cast<std::size_t>(s)])];
+      return p.stages[static_cast<std::size_t>(p.order().layer_slot[static_cast<std::size_t>(s)])];
     };
     if (pass.kind == PassKind::forward || pass.kind == PassKind::overlapped) out.busiest += stage(pass.stage).forward;
     if (pass.kind == PassKind::input_grad || pass.kind == PassKind::backward)
