@@ -278,7 +278,8 @@ double step_lower_bound(const StepQuestion& q) {
   const double contention = StepPricer(q).contention(Part::ep);
   const DataParallel dp(q, groups);
   // A rank is busy with m passes of each of its slices (a bidirectional schedule's two slices share them), and cannot
-  // start before the slices ahead of its first have run forward once, nor be the last before their gradients went home.
+  // start before the slices ahead of its first have run forward once; with whole backward passes its last gradient then
+  // travels home through them (split ones may end on weight gradients instead).
   double bound = 0, ahead = 0, optimizer = 0;
   const bool loop = q.layout.placement() == Placement::loop;
   for (int rank = 0; rank < q.layout.pp; ++rank) {
@@ -296,7 +297,7 @@ double step_lower_bound(const StepQuestion& q) {
     }
     const StageCost& first = stages[static_cast<std::size_t>(q.layout.slice_of(rank, 0))];
     bound = std::max(bound, busy + (loop ? ahead : 0));
-    ahead += first.forward_s + (schedule.splits_backward ? first.input_grad_s : first.backward_s);
+    ahead += first.forward_s + (schedule.splits_backward ? 0 : first.backward_s);
     optimizer = std::max(optimizer, dp.optimizer(held));
   }
   if (!q.options.on(Effect::bubble)) bound = 0;
