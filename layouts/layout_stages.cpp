@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "layouts/layer_weights.hpp"
 #include "layouts/layout.hpp"
+#include "sim/stage_layout_text.hpp"
 
 namespace shardplan {
 
@@ -167,6 +168,28 @@ Counts counts_of(const Layout& l, const Model& m) {
   }
 }
 
+/// Megatron's notation says every stage; MTP layers need not stand in the last one.
+std::vector<StageSlice> written_stages(const Layout& l, const Model& m) {
+  const std::vector<std::string> stages = parse_stage_layout(l.split_pattern, "split");
+  const int layers = static_cast<int>(m.layers.size()), mtp = static_cast<int>(m.mtp.size());
+  if (const auto reason = refuse_stage_layout(stages, l.pp, layers, mtp))
+    throw InputError("split", "split: " + *reason);
+  if (static_cast<int>(stages.size()) != l.slices()) {
+    throw InputError("split", "split: the pattern has " + n(static_cast<std::int64_t>(stages.size())) +
+                                  " stages, pp and vpp make " + n(l.slices()));
+  }
+  std::vector<StageSlice> out;
+  int first = 0;
+  for (const std::string& stage : stages) {
+    StageSlice s{first, static_cast<int>(std::count(stage.begin(), stage.end(), 't')),
+                 stage.find('E') != std::string::npos, stage.find('L') != std::string::npos,
+                 static_cast<int>(std::count(stage.begin(), stage.end(), 'm'))};
+    first += s.layers;
+    out.push_back(s);
+  }
+  return out;
+}
+
 void check_slices(const Layout& l, int layers) {
   if (l.slices() > layers + 2) {
     throw InputError("split", n(l.slices()) + " stages for " + n(layers) + " layers, an embedding and a head");
@@ -177,8 +200,12 @@ void check_slices(const Layout& l, int layers) {
 
 std::optional<std::string> refuse_split(const Layout& l, const Model& m) {
   try {
-    check_slices(l, static_cast<int>(m.layers.size()));
-    if (l.split != SplitKind::automatic) counts_of(l, m);
+    if (l.split != SplitKind::pattern) check_slices(l, static_cast<int>(m.layers.size()));
+    if (l.split == SplitKind::pattern) {
+      written_stages(l, m);
+    } else if (l.split != SplitKind::automatic) {
+      counts_of(l, m);
+    }
   } catch (const InputError& e) {
     return e.what();
   }
@@ -186,6 +213,7 @@ std::optional<std::string> refuse_split(const Layout& l, const Model& m) {
 }
 
 std::vector<StageSlice> split_stages(const Layout& l, const Model& m) {
+  if (l.split == SplitKind::pattern) return written_stages(l, m);
   check_slices(l, static_cast<int>(m.layers.size()));
   const Counts counts = counts_of(l, m);
   std::vector<StageSlice> out;

@@ -75,7 +75,8 @@ Cluster read_cluster(const Field& f) {
   c.node.nvlink_domain = degree(f, "nvlink_domain", c.node.nvlink_domain);
   c.network.kind = text_or(f, "network", c.network.kind);
   // A hop of EFA takes 25 us, five times InfiniBand's (implied by all-reduce latencies of p5 nodes).
-  if (c.network.kind == "efa") c.network.hop_seconds = Sourced{25e-6, "nccl-tests logs of p5 nodes, tree latency", false};
+  if (c.network.kind == "efa")
+    c.network.hop_seconds = Sourced{25e-6, "nccl-tests logs of p5 nodes, tree latency", false};
   if (const auto rate = f.find("network_gbit_per_gpu")) {
     c.node.nics = Sourced{static_cast<double>(c.node.gpus), source, false};
     c.node.nic_bytes_per_second = Sourced{rate->positive() * 1e9 / 8, source, false};

@@ -160,7 +160,7 @@ class Rank {
   std::vector<std::vector<Held>> chunks_;
   std::vector<double> kept_, waiting_, elements_;  // by chunk: bytes of one micro-batch; dense elements
   int embedding_chunk_ = -1, head_chunk_ = -1, losses_ = 1;
-  bool has_embedding_ = false, has_head_ = false;
+  bool has_embedding_ = false, has_head_ = false, has_mtp_ = false;
   RankWeights layers_;       // of all chunks
   double end_elements_ = 0;  // embedding, head and final norm
   double unit_ = 0;          // dense and expert elements of the largest layer
@@ -180,8 +180,8 @@ Rank::Rank(const Question& q, int stage, const std::vector<StageSlice>& slices) 
       held.push_back(h);
     };
     for (int i = 0; i < s.layers; ++i) hold(q.kind_of[static_cast<std::size_t>(s.first_layer + i)]);
-    if (s.head)
-      for (const int kind : q.mtp_kind_of) hold(kind);
+    for (int i = 0; i < s.mtp_layers; ++i) hold(q.mtp_kind_of[static_cast<std::size_t>(i)]);
+    has_mtp_ = has_mtp_ || s.mtp_layers > 0;
     if (s.embedding) embedding_chunk_ = c;
     if (s.head) head_chunk_ = c;
     if (s.head) losses_ = 1 + static_cast<int>(q.mtp_kind_of.size());
@@ -205,7 +205,7 @@ Rank::Rank(const Question& q, int stage, const std::vector<StageSlice>& slices) 
   has_head_ = head_chunk_ >= 0;
   // An MTP layer reads the embedding again: its stage holds a copy where it has none.
   has_embedding_ = embedding_chunk_ >= 0;
-  const bool reads_embedding = has_embedding_ || (has_head_ && !q.mtp_kind_of.empty());
+  const bool reads_embedding = has_embedding_ || has_mtp_;
   const bool shared = q.model.tied_embeddings && reads_embedding && has_head_;
   end_elements_ =
       (reads_embedding ? q.ends.embedding : 0) + (has_head_ ? q.ends.final_norm + (shared ? 0 : q.ends.head) : 0);

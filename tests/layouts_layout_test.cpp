@@ -263,6 +263,22 @@ TEST_CASE("Llama 3.1 405B on 128 stages: one layer less at each end") {
   for (std::size_t s = 1; s + 1 < slices.size(); ++s) CHECK(slices[s].layers == 1);
 }
 
+TEST_CASE("a written split says every stage; embedding, MTP layers and loss stand where it puts them") {
+  Model m = dense_model(61, 7168, 128, 128, 18432, 129280);
+  m.mtp.push_back(m.layers.back());
+  const auto slices = split_stages(of("pp16 vpp2 split=Et*3|(tt|)*29,m|L"), m);
+  REQUIRE(slices.size() == 32);
+  CHECK(slices[0] == StageSlice{0, 3, true, false, 0});
+  CHECK(slices[1] == StageSlice{3, 2, false, false, 0});
+  CHECK(slices[30] == StageSlice{61, 0, false, false, 1});
+  CHECK(slices[31] == StageSlice{61, 0, false, true, 0});
+  const Workload w{4096, 64, DataType::bf16};
+  CHECK_FALSE(refuse_layout(of("pp16 vpp2 split=Et*3|(tt|)*29,m|L"), m, w, 0));
+  CHECK(refuse_layout(of("pp8 vpp2 split=Et*3|(tt|)*29,m|L"), m, w, 0) ==
+        "split: the pattern has 32 stages, pp and vpp make 16");
+  CHECK(refuse_layout(of("pp16 vpp2 split=Et*3|(tt|)*28,m|L"), m, w, 0).has_value());
+}
+
 TEST_CASE("the automatic split gives the head's stage fewer layers") {
   const auto slices = split_stages(of("pp4"), llama_70b());
   CHECK(slices.back().layers < 20);
