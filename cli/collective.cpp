@@ -8,6 +8,7 @@
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
+#include "cli/collective_traffic.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "hardware/collective_rows.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 struct Options {
   std::string op, bytes, ranks, ranks_per_node, cluster, dtype = "bf16";
-  std::string rates = "calibrated", network = "table", algorithm, format = "text";
+  std::string rates = "calibrated", network = "table", algorithm, traffic, format = "text";
   std::string least = "8", most = "16 GiB", factor = "2";
 };
 
@@ -33,7 +34,8 @@ struct Question {
 };
 
 void add_options(CLI::App& verb, Options& o) {
-  verb.add_option("--op", o.op, "all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-recv");
+  verb.add_option("--op", o.op,
+                  "all-reduce, all-gather, reduce-scatter, broadcast, all-to-all, all-to-allv or send-recv");
   verb.add_option("--ranks", o.ranks, "ranks of the group");
   verb.add_option("--ranks-per-node", o.ranks_per_node, "members on each board (default: all of its GPUs)");
   verb.add_option("--cluster", o.cluster, "GPU name, named cluster or file");
@@ -126,7 +128,22 @@ void print_head(const Options& o, const Question& q, const NetworkModel& m) {
               o.network.c_str());
 }
 
+void run_traffic(const Options& o) {
+  const Cluster cluster = load_cluster(given(o.cluster, "--cluster"));
+  TrafficQuestion q{o.traffic, o.ranks};
+  if (!o.ranks_per_node.empty()) {
+    q.ranks_per_node = small_count(o.ranks_per_node, "--ranks-per-node", cluster.node.gpus);
+  }
+  if (!o.bytes.empty()) throw InputError("--bytes", "an all-to-allv takes its bytes from --traffic");
+  q.rates = o.rates == "datasheet" ? Rates::datasheet : Rates::calibrated;
+  q.fidelity = fidelity_of(o.network);
+  q.format = o.format;
+  print_all_to_allv(cluster, q);
+}
+
 void run_one(const Options& o) {
+  if (o.op == "all-to-allv") return run_traffic(o);
+  if (!o.traffic.empty()) throw InputError("--traffic", "only --op all-to-allv takes a matrix");
   const NetworkModel m = model_of(o);
   const Question q = question_of(o, m.cluster());
   const double bytes = parse_bytes(given(o.bytes, "--bytes"), "--bytes");
@@ -186,6 +203,8 @@ void add_collective(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("collective", "Seconds of one collective among a group of ranks.");
   add_options(*verb, *one);
   verb->add_option("--bytes", one->bytes, "as nccl-tests counts them: \"1 GiB\", \"25 MB\"");
+  verb->add_option("--traffic", one->traffic,
+                   "all-to-allv: bytes from rank to rank, as nccl-tests' alltoallv reads them");
   verb->footer("Example:\n  shardplan collective --op all-reduce --bytes '1 GiB' --ranks 16 --cluster dgx-h100");
 
   auto many = std::make_shared<Options>();
