@@ -40,6 +40,7 @@ struct Options {
   std::string memory_limit, weight_grad_memory = "1", search = "full";
   std::string chunk_bytes, optimizer = "barrier", optimizer_time = "0", norm_time = "0", rollback_share = "0";
   std::string trace, write_order, order_format = "compute-only";
+  bool overlap_pairs = false;
   std::string format = "text";
 };
 
@@ -117,6 +118,10 @@ Question question_of(const Options& o) {
   s.chunks = o.chunks.empty() ? q.row->default_chunks : count_of(o.chunks, "--chunks", 1);
   s.group = o.group.empty() ? 0 : count_of(o.group, "--group", 1);
   s.short_warmup = o.warmup == "short";
+  s.overlap_pairs = o.overlap_pairs;
+  if (s.overlap_pairs && q.name != "1f1b" && q.name != "interleaved-1f1b") {
+    throw InputError("--overlap-pairs", "is a word of 1f1b and interleaved-1f1b, not of " + q.name);
+  }
   if (!o.memory_limit.empty()) {
     s.memory_limit = not_negative(o.memory_limit, "--memory-limit");
     if (s.memory_limit <= 0) throw InputError("--memory-limit", "must be positive");
@@ -183,7 +188,9 @@ Order order_of(const Question& q, const Options& o, std::optional<ZbAnswer>& sea
   }
   if (const auto refusal = q.row->refuse(q.schedule)) throw InputError(q.name, *refusal);
   if (q.name != "zb-auto") return q.row->order(q.schedule);
-  search = zb_auto(zb_question(q.schedule));
+  ZbQuestion question = zb_question(q.schedule);
+  if (q.optimizer.sync == OptimizerSync::post_validation) question.objective = ZbObjective::window;
+  search = zb_auto(question);
   return search->order;
 }
 
@@ -207,6 +214,15 @@ Answer answer_of(const Question& q, const Options& o) {
 
 // --- JSON ------------------------------------------------------------------------------------------------------------
 
+constexpr std::size_t kMostPassesPrinted = 100'000;  // larger orders: --write-order
+constexpr int kMostRanksPrinted = 64;
+
+std::size_t pass_count(const Order& order) {
+  std::size_t count = 0;
+  for (const auto& list : order.passes) count += list.size();
+  return count;
+}
+
 nlohmann::ordered_json json_of_ranks(const Answer& a) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (std::size_t r = 0; r < a.replay.ranks.size(); ++r) {
@@ -222,9 +238,11 @@ nlohmann::ordered_json json_of_ranks(const Answer& a) {
       out["peak_bytes_until_weight_grad"] = a.bytes[r].until_weight_grad;
       out["peak_bytes_split"] = a.bytes[r].split;
     }
-    std::vector<std::string> passes;
-    for (const Pass& pass : a.order.passes[r]) passes.push_back(pass_text(pass));
-    out["order"] = passes;
+    if (pass_count(a.order) <= kMostPassesPrinted) {
+      std::vector<std::string> passes;
+      for (const Pass& pass : a.order.passes[r]) passes.push_back(pass_text(pass));
+      out["order"] = passes;
+    }
     ranks.push_back(std::move(out));
   }
   return ranks;
@@ -311,18 +329,23 @@ void print_ranks(const Answer& a) {
   }
 }
 
+void print_left_out(int ranks) {
+  if (ranks > kMostRanksPrinted) std::printf(" ... %d more ranks\n", ranks - kMostRanksPrinted);
+}
+
 void print_order(const Order& order) {
   constexpr std::size_t kMostShown = 40;
   std::printf(
       "\norder (stage, pass, micro-batch; F forward, B backward, I and W its input and weight gradient, (..;..) a "
       "pair)\n");
-  for (std::size_t r = 0; r < order.passes.size(); ++r) {
+  for (std::size_t r = 0; r < std::min<std::size_t>(order.passes.size(), kMostRanksPrinted); ++r) {
     std::printf("%4zu ", r);
     const auto& list = order.passes[r];
     for (std::size_t i = 0; i < std::min(list.size(), kMostShown); ++i) std::printf(" %s", pass_text(list[i]).c_str());
     if (list.size() > kMostShown) std::printf(" ... %zu more", list.size() - kMostShown);
     std::printf("\n");
   }
+  print_left_out(order.ranks);
 }
 
 void print_picture(const Order& order, const Replay& r) {
@@ -331,7 +354,11 @@ void print_picture(const Order& order, const Replay& r) {
   std::printf(
       "\ntime to the right: F forward, B backward, I W its gradients, O a pair, then the micro-batch; later chunks in "
       "lower case; . idle\n");
-  std::printf("%s", timeline_text(order, r, options).c_str());
+  const std::string picture = timeline_text(order, r, options);
+  std::size_t end = 0;
+  for (int line = 0; line < std::min(order.ranks, kMostRanksPrinted); ++line) end = picture.find('\n', end) + 1;
+  std::printf("%s", picture.substr(0, end).c_str());
+  print_left_out(order.ranks);
 }
 
 /// What overlapped pairs save a rank, against their halves one after the other (at the even times of the question).
@@ -355,7 +382,8 @@ void print_overlap(const Question& q, const Order& order) {
 void print_search(const Question& q, const ZbAnswer& s) {
   std::printf("search          from %s; %lld orders tried%s\n", s.seed.c_str(), static_cast<long long>(s.tried),
               q.schedule.search ? "" : " (published heuristic only)");
-  std::printf("lower bound     %s of the makespan; gap %s\n", number(s.lower_bound).c_str(),
+  std::printf("lower bound     %s of the %s; gap %s\n", number(s.lower_bound).c_str(),
+              q.optimizer.sync == OptimizerSync::post_validation ? "longest window" : "makespan",
               text_of_percent(s.gap).c_str());
 }
 
@@ -441,6 +469,8 @@ void add_bubble(CLI::App& app) {
                    "interleaved-1f1b: full = 2 (p-1-r) + (v-1) g chunks (Megatron), short = (p-1-r) + (v-1) g")
       ->check(CLI::IsMember({"full", "short"}));
   add_times(*verb, *o);
+  verb->add_flag("--overlap-pairs", o->overlap_pairs,
+                 "1f1b, interleaved-1f1b: forward and backward as overlapped pairs, one more warm-up forward");
   verb->add_option("--memory-limit", o->memory_limit, "zb-auto: of every rank, in units of M_B");
   verb->add_option("--search", o->search, "zb-auto: full (default), or none = the published heuristic")
       ->check(CLI::IsMember({"full", "none"}));

@@ -130,6 +130,7 @@ constexpr std::array kRows = {
 }  // namespace
 
 std::optional<ClosedForm> closed_form(std::string_view schedule, const ScheduleQuestion& q, double overlapped) {
+  if (q.overlap_pairs) return std::nullopt;
   Terms t{};
   t.p = q.ranks;
   t.m = q.microbatches;

@@ -39,13 +39,18 @@ Note megatron_interleaved(const ScheduleQuestion& q) {
 }
 
 Note megatron(std::string_view schedule, const ScheduleQuestion& q) {
-  if (schedule == "1f1b") return "";
+  if (schedule == "1f1b") {
+    return q.overlap_pairs && q.ranks > 1
+               ? "refuses: overlapped pairs need interleaving when there is more than one stage"
+               : "";
+  }
   if (schedule == "interleaved-1f1b") return megatron_interleaved(q);
   return no_such(schedule);
 }
 
 Note pytorch(std::string_view schedule, const ScheduleQuestion& q) {
   const int p = q.ranks, m = q.microbatches;
+  if (q.overlap_pairs) return "refuses: does not pair the passes of " + std::string(schedule);
   if (schedule == "1f1b") {
     if (m < p) return "refuses: 1F1B needs at least as many micro-batches as stages";
     return "its schedule as CSV or picture (Schedule1F1B._get_pipeline_order) is off by one on the last rank; the run "

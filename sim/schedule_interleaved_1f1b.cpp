@@ -21,13 +21,20 @@ Order interleaved_order(const ScheduleQuestion& q) {
   const int count = static_cast<int>(turns.size());
   for (int r = 0; r < p; ++r) {
     auto& list = order.passes[r];
-    const std::int64_t wanted = std::int64_t{q.short_warmup ? 1 : 2} * (p - 1 - r) + std::int64_t{v - 1} * group;
+    const std::int64_t wanted =
+        std::int64_t{q.short_warmup ? 1 : 2} * (p - 1 - r) + std::int64_t{v - 1} * group + (q.overlap_pairs ? 1 : 0);
     const int warm_up = static_cast<int>(std::min<std::int64_t>(count, wanted));
-    const auto forward = [&](int k) { list.push_back(forward_pass(turns[k].chunk * p + r, turns[k].microbatch)); };
-    for (int k = 0; k < warm_up; ++k) forward(k);
+    const auto forward = [&](int k) { return forward_pass(turns[k].chunk * p + r, turns[k].microbatch); };
+    const auto backward = [&](int k) { return backward_pass((v - 1 - turns[k].chunk) * p + r, turns[k].microbatch); };
+    for (int k = 0; k < warm_up; ++k) list.push_back(forward(k));
     for (int k = 0; k < count; ++k) {
-      if (warm_up + k < count) forward(warm_up + k);
-      list.push_back(backward_pass((v - 1 - turns[k].chunk) * p + r, turns[k].microbatch));
+      const bool steady = warm_up + k < count;
+      if (steady && q.overlap_pairs) {
+        list.push_back(overlapped_pass(forward(warm_up + k), backward(k)));
+        continue;
+      }
+      if (steady) list.push_back(forward(warm_up + k));
+      list.push_back(backward(k));
     }
   }
   return order;

@@ -14,9 +14,10 @@ namespace shardplan {
 struct ScheduleQuestion {
   int ranks = 1;
   int microbatches = 1;
-  int chunks = 1;             // virtual stages a rank
-  bool short_warmup = false;  // interleaved-1f1b: warm-up of (p-1-r) instead of 2 (p-1-r) beyond the first chunks
-  int group = 0;              // interleaved schedules: consecutive micro-batches a chunk; 0 = the schedule's default
+  int chunks = 1;              // virtual stages a rank
+  bool overlap_pairs = false;  // 1f1b, interleaved-1f1b: steady forward and backward as pairs, one more warm-up forward
+  bool short_warmup = false;   // interleaved-1f1b: warm-up of (p-1-r) instead of 2 (p-1-r) beyond the first chunks
+  int group = 0;               // interleaved schedules: consecutive micro-batches a chunk; 0 = the schedule's default
   double forward = 1, input_grad = 1, weight_grad = 1, p2p = 0;
   std::vector<double> stage_scale;  // zb-auto: factors on the times of single virtual stages; empty = 1
   double memory_limit = 0;          // zb-auto: in activations of one chunk until its input gradient; 0 = none

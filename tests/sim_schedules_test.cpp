@@ -274,3 +274,33 @@ TEST_CASE("schedules refuse what they cannot run, and frameworks what they do no
   CHECK(note("1f1b", "pytorch", question(4, 3, 1)).find("refuses: ") == 0);
   CHECK(note("zb-v", "megatron", question(4, 8, 2)).find("refuses: ") == 0);
 }
+
+TEST_CASE("overlapped pairs hold one more in flight; they pay with interleaving or one stage, not in plain 1F1B",
+          "[sim]") {
+  for (const char* name : {"1f1b", "interleaved-1f1b"}) {
+    for (int p = 1; p <= 6; ++p) {
+      for (int m = p; m <= 4 * p; m += p) {
+        ScheduleQuestion q;
+        q.ranks = p;
+        q.microbatches = m;
+        q.chunks = find_schedule(name).default_chunks;
+        q.forward = q.input_grad = q.weight_grad = 10;
+        const Order plain = find_schedule(name).order(q);
+        q.overlap_pairs = true;
+        const Order paired = find_schedule(name).order(q);
+        INFO(name << " p=" << p << " m=" << m);
+        PassTimes times = even_times(paired, q);
+        const Replay before = replay(plain, times);
+        CHECK_NOTHROW(replay(paired, times));
+        times.overlapped.assign(paired.stages(), 18);
+        const Replay after = replay(paired, times);
+        const int held = before.ranks[0].peak_chunks_until_input_grad;
+        CHECK(after.ranks[0].peak_chunks_until_input_grad == std::min(m * q.chunks, held + 1));
+        // A pair is one step of a chain: plain 1F1B has too few in flight to hide that its forward ends with its
+        // backward.
+        const bool pays = q.chunks > 1 || p == 1;
+        if (m >= 3 * p) CHECK((after.makespan < before.makespan) == pays);
+      }
+    }
+  }
+}
