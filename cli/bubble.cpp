@@ -70,7 +70,7 @@ std::vector<double> factors_of(const std::string& text, const char* option) {
 }
 
 struct Question {
-  std::string name;                  // of the schedule, or of the file
+  std::string name;                  // of the schedule; "custom order" with --order
   const ScheduleRow* row = nullptr;  // none with --order
   ScheduleQuestion schedule;
   double overlapped = -1;  // < 0: the sum of its halves
@@ -105,7 +105,7 @@ Question question_of(const Options& o) {
   s.weight_grad_memory = not_negative(o.weight_grad_memory, "--weight-grad-memory");
   if (!o.order_file.empty()) {
     if (!o.schedule.empty()) throw InputError("--order", "stands beside --schedule: give one of them");
-    q.name = o.order_file;
+    q.name = "custom order";
     return q;
   }
   if (o.schedule.empty()) throw InputError("--schedule", "give a schedule, or --order FILE");

@@ -140,6 +140,7 @@ TEST_CASE("an order written as CSV and read back gives the same replay; the trac
         json_of("--schedule dualpipe-v --stages 4 --microbatches 10 --overlapped 2.5 --p2p 0.25 --write-order " + csv +
                 " --order-format " + format + " --trace " + trace);
     const auto read = json_of("--order " + csv + " --overlapped 2.5 --p2p 0.25");
+    CHECK(read.at("schedule") == "custom order");
     CHECK(read.at("makespan") == written.at("makespan"));
     CHECK(read.at("ranks") == written.at("ranks"));
   }
@@ -149,6 +150,14 @@ TEST_CASE("an order written as CSV and read back gives the same replay; the trac
   const Answer bad = run("--order " + csv);
   CHECK(bad.code == 2);
   CHECK(bad.text.find(": row 1, cell 1: \"0F0garbage\": \"garbage\" is left over") != std::string::npos);
+}
+
+TEST_CASE("pairs in the steady state are asked for by a flag", "[sim][cli]") {
+  const std::string q = "--schedule interleaved-1f1b --stages 4 --microbatches 16 --overlapped 1.8";
+  CHECK(json_of(q + " --overlap-pairs").at("makespan").get<double>() < json_of(q).at("makespan").get<double>());
+  CHECK(run("--schedule gpipe --stages 4 --microbatches 16 --overlap-pairs").text ==
+        "error: --overlap-pairs: is a word of 1f1b and interleaved-1f1b, not of gpipe\n");
+  CHECK(run("--schedule 1f1b --stages 4 --microbatches 16 --overlap-pairs --for megatron").code == 2);
 }
 
 TEST_CASE("units are read, bytes and the optimizer step are answered", "[sim][cli]") {
