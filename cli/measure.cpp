@@ -8,6 +8,8 @@
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "base/number_text.hpp"
+#include "cli/measure_calibrate_rows.hpp"
+#include "cli/measure_import.hpp"
 #include "cli/measure_import_topo.hpp"
 #include "cli/output.hpp"
 #include "hardware/calibrate_kernels.hpp"
@@ -151,6 +153,8 @@ void calibrate_from_rows(const CalibrateOptions& o) {
 }
 
 void calibrate(const CalibrateOptions& o) {
+  if (are_network_rows(o.files)) return calibrate_network_rows(o.files, o.out, o.format == "json");
+  if (o.cluster.empty()) throw InputError("--cluster", "is required, but for collective and DeepEP rows");
   if (is_csv(o.files.front())) return calibrate_from_rows(o);
   std::vector<MeasuringFile> files;
   for (const std::string& path : o.files) {
@@ -179,6 +183,7 @@ void import_trace(const ImportOptions& o) {
 void add_import(CLI::App& measure_verb) {
   CLI::App* verb = measure_verb.add_subcommand("import", "Reads what others measured");
   verb->require_subcommand(1);
+  add_import_nccl_tests(*verb);
   add_import_topo(*verb);
   CLI::App* trace =
       verb->add_subcommand("trace", "A Kineto or Chrome trace: durations by kernel class (see also compare)");
@@ -192,11 +197,11 @@ void add_import(CLI::App& measure_verb) {
 
 void add_calibrate(CLI::App& measure_verb) {
   CLI::App* verb =
-      measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files, or kernel tables of CSV rows");
+      measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files, or tables of kernel, collective and DeepEP rows (CSV)");
   auto o = std::make_shared<CalibrateOptions>();
-  verb->add_option("files", o->files, "measuring files (JSON), or kernel rows (CSV)")->required();
-  verb->add_option("--cluster", o->cluster, "whose figures stand where nothing was measured")->required();
-  verb->add_option("--out", o->out, "the cluster file, or the table file, to write")->required();
+  verb->add_option("files", o->files, "measuring files (JSON), or rows as validate takes them (CSV)")->required();
+  verb->add_option("--cluster", o->cluster, "whose figures stand where nothing was measured (not for collective and DeepEP rows)");
+  verb->add_option("--out", o->out, "the cluster file, the table file, or the folder of tables of collective and DeepEP rows")->required();
   verb->add_option("--date", o->date, "of the measurements, kept in kernel tables");
   add_format_option(*verb, o->format);
   verb->footer("Example:\n  shardplan measure calibrate cpu.json --cluster host-cpu --out host.json");

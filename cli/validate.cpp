@@ -146,7 +146,9 @@ void run(const Options& o) {
   }
   std::printf(
       "Predicted against measured: error = predicted / measured - 1%s.\n",
-      o.leave_out ? "; each row predicted from tables fitted without it, its fold (kernels) or its whole curve (collectives)" : "");
+      o.leave_out
+          ? "; each row predicted from tables fitted without it, its fold (kernels) or its whole curve (collectives)"
+          : "");
   std::printf("within80%% = share of measured values inside the stated 80 %% interval.\n\n");
   print_families(families);
   print_skips(rows);

@@ -14,6 +14,7 @@ namespace shardplan {
 namespace {
 
 constexpr double kHold = 5e-4;      // weight of the prior: squared log distance of each constant
+constexpr double kTighter = 20;     // that much tighter the losses of pairs are held
 constexpr double kQuadratic = 0.1;  // log errors below this count squared, above it linearly
 constexpr double kLargeBytes = 1 << 20;
 
@@ -102,6 +103,7 @@ std::vector<double> as_vector(const DomainConstants& c) {
   std::vector<double> x;
   for (const auto& p : c.ring) push(x, p);
   for (const auto& p : c.pairwise) push(x, p);
+  x.push_back(std::log(c.all_reduce_loss));
   if (c.nvls) x.insert(x.end(), {std::log(c.nvls->base_seconds), std::log(c.nvls->bytes_per_second)});
   return x;
 }
@@ -110,6 +112,7 @@ DomainConstants as_constants(const std::vector<double>& x, const DomainConstants
   std::size_t at = 0;
   for (auto& p : c.ring) p = pop(x, at);
   for (auto& p : c.pairwise) p = pop(x, at);
+  c.all_reduce_loss = std::min(1.0, std::exp(x[at++]));
   if (c.nvls) {
     c.nvls->base_seconds = std::exp(x[at]);
     c.nvls->bytes_per_second = std::exp(x[at + 1]);
@@ -123,6 +126,18 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
+/// The losses of pairs are known only where two GPUs were measured, and differ little between GPUs: held tighter.
+double domain_distance(const std::vector<double>& a, const std::vector<double>& b, const DomainConstants& c) {
+  const std::size_t protocols = c.ring.size() + c.pairwise.size();
+  double extra = (a[4 * protocols] - b[4 * protocols]) * (a[4 * protocols] - b[4 * protocols]);
+  for (std::size_t p = 0; p < protocols; ++p) extra += (a[4 * p + 3] - b[4 * p + 3]) * (a[4 * p + 3] - b[4 * p + 3]);
+  return distance(a, b) + (kTighter - 1) * extra;
+}
+
+bool uses_nvls(const Point& p, const NvlsConstants& nvls) {
+  return p.op == Collective::all_reduce && p.ranks >= nvls.least_ranks && p.settings.nvls && switch_can_add(p.type);
+}
+
 DomainConstants fit_domain(const std::vector<Point>& points, const DomainConstants& prior) {
   if (points.empty()) return prior;
   const std::vector<double> start = as_vector(prior);
@@ -132,7 +147,7 @@ DomainConstants fit_domain(const std::vector<Point>& points, const DomainConstan
     for (const Point& p : points) {
       sum += loss_of(std::log(nccl_in_domain(c, p.op, p.bytes, p.ranks, p.type, p.settings).seconds) - p.log_seconds);
     }
-    return sum / static_cast<double>(points.size()) + kHold * distance(x, start);
+    return sum / static_cast<double>(points.size()) + kHold * domain_distance(x, start, prior);
   };
   return as_constants(compass_search(start, loss, 60), prior);
 }
@@ -271,9 +286,16 @@ CollectiveCalibration fitted(const std::vector<Parsed>& rows, const CollectiveCa
   for (CollectiveTable& t : out.tables) {
     if (!gpus.contains(t.gpu)) continue;
     DomainConstants start = nccl_prior(t.link_bytes_per_second);
-    // The switch's rate is known from few curves, from none on boards of four: it is held at what the table says.
+    // The switch's rate is fitted where groups large enough were measured (not on boards of four), else it stays the
+    // table's.
+    const auto points = points_of(rows, t.gpu);
     start.nvls = t.domain.nvls;
-    t.domain = fit_domain(points_of(rows, t.gpu), start);
+    if (start.nvls &&
+        std::any_of(points.begin(), points.end(), [&](const Point& p) { return uses_nvls(p, *start.nvls); })) {
+      start.nvls->base_seconds = 80e-6;
+      start.nvls->bytes_per_second = 0.55 * t.link_bytes_per_second;
+    }
+    t.domain = fit_domain(points, start);
     t.curves = curves_of(rows, t.gpu);
   }
   if (across) out.fabric = fit_fabric(rows, out);
@@ -296,17 +318,26 @@ double quantile(std::vector<double> v, double q) {
 /// Half-widths that hold 80 % of what was measured.
 void set_intervals(CollectiveCalibration& c, std::span<const CollectiveRow> rows, const CollectiveCalibration& prior) {
   constexpr double kZ80 = 1.2816;
-  std::vector<double> small, large, across;
+  std::vector<double> ratios[4], across;  // small, large; the same of pairwise
+  std::map<std::string, std::string> gpus;
+  for (const Parsed& p : parse(rows)) gpus[p.row->gpu] = p.gpu;
   for (const LeftOutRow& l : leave_out_curves(rows, prior)) {
     const CollectiveRow& r = rows[l.row];
-    const double error = std::abs(std::log(l.seconds / r.seconds)), half = std::log(l.high / l.seconds);
-    if (!in_one_domain(r))
+    const double error = std::abs(std::log(l.seconds / r.seconds));
+    if (!in_one_domain(r)) {
       across.push_back(error);
-    else if (is_curve_source(r))
-      (r.bytes >= kLargeBytes ? large : small).push_back(error / half);
+    } else if (const CollectiveTable* t = is_curve_source(r) ? prior.find(gpus[r.gpu]) : nullptr) {
+      // half^2 = (factor sd)^2 + repeats^2: the factor that this row would need, over the prior's.
+      const bool large = r.bytes >= kLargeBytes, pairwise = collective_of(r.op) == Collective::all_to_all;
+      const double half = std::log(l.high / l.seconds), repeats = large ? t->spread_large : t->spread_small;
+      const double needed = std::sqrt(std::max(0.0, error * error - repeats * repeats));
+      ratios[2 * pairwise + large].push_back(needed / std::sqrt(std::max(1e-12, half * half - repeats * repeats)));
+    }
   }
-  if (!small.empty()) c.interval.transferred_small = prior.interval.transferred_small * quantile(small, 0.8);
-  if (!large.empty()) c.interval.transferred_large = prior.interval.transferred_large * quantile(large, 0.8);
+  double* factors[] = {&c.interval.small, &c.interval.large, &c.interval.pairwise_small, &c.interval.pairwise_large};
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (!ratios[i].empty()) *factors[i] *= quantile(ratios[i], 0.8);
+  }
   if (!across.empty()) c.across_log_deviation = quantile(across, 0.8) / kZ80;
 }
 

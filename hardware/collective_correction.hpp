@@ -53,7 +53,8 @@ struct CorrelationConstants {
 /// Half-width of the 80 % interval of a curve that was not measured, in kriging standard deviations of log time, below
 /// and from 1 MiB.
 struct IntervalConstants {
-  double transferred_small = 1.3, transferred_large = 1.3;
+  double small = 1.3, large = 1.3;
+  double pairwise_small = 1.3, pairwise_large = 1.3;  // all-to-all and send-recv scatter more
 };
 
 /// The correction of one curve.

@@ -9,9 +9,11 @@ namespace shardplan {
 namespace {
 
 constexpr std::array<const char*, 3> kProtocolNames = {"ll", "ll128", "simple"};
-/// Hop of a ring through the network over that of a tree: 2.7 / 4.0 / 14 us against 5 / 8.5 / 14 us (NCCL's hwLat
-/// table).
-constexpr std::array<double, 3> kRingHopScale = {0.54, 0.47, 1.0};
+/// Hop of a ring through the network over that of a tree, as NCCL believes when it chooses (2.7 / 4.0 / 14 us against 5
+/// / 8.5 / 14 us in its hwLat table), and as small all-reduces of 2 x 2 and 2 x 4 H100 show it (17.5 and 22 us: about 4
+/// us a hop).
+constexpr std::array<double, 3> kBelievedRingHop = {0.54, 0.47, 1.0};
+constexpr std::array<double, 3> kRealRingHop = {0.8, 0.8, 1.0};
 /// Payload of the wire: LL carries 4 of 8 bytes, LL128 120 of 128.
 constexpr std::array<double, 3> kPayload = {0.5, 120.0 / 128.0, 1.0};
 /// LL writes flags with every 8 bytes from few threads: NCCL's own ceiling for several nodes (perChMaxRingLL, Volta
@@ -26,10 +28,12 @@ void keep_quicker(NcclAnswer& best, double seconds, const char* algorithm, const
 
 NcclAnswer none_yet() { return {std::numeric_limits<double>::infinity(), "", ""}; }
 
-/// Bytes/s of one protocol's ring among n GPUs of a domain.
-double ring_rate(const ProtocolConstants& p, int ranks) {
-  return p.bus_bytes_per_second * (1 - p.pair_loss / std::max(1, ranks - 1));
+/// Bytes/s of one protocol's ring among n GPUs of a domain; `loss` is the share of its pair loss that the collective
+/// has.
+double ring_rate(const ProtocolConstants& p, int ranks, double loss = 1) {
+  return p.bus_bytes_per_second * (1 - loss * p.pair_loss / std::max(1, ranks - 1));
 }
+double loss_of(const DomainConstants& c, Collective op) { return op == Collective::all_reduce ? c.all_reduce_loss : 1; }
 
 constexpr double kReferenceHop = 5e-6;  // the hop that NCCL's table assumes when it chooses
 
@@ -40,6 +44,7 @@ struct Across {
   int ranks, per_domain, domains;
   double wire;  // line rate that the group's members of one domain reach together, bytes/s
   double hop;   // seconds
+  std::array<double, 3> ring_hop;
 
   double hop_of(std::size_t p) const { return fabric.hop_scale[p] * hop + fabric.hop_extra[p]; }
   double wire_rate(std::size_t p, double efficiency) const {
@@ -55,9 +60,9 @@ struct Across {
     const int rounds = op == Collective::all_reduce ? 2 : 1;
     const int between = rounds * (domains - 1);
     const double latency = domain.ring[p].base_seconds + (steps_of(op, ranks) - between) * domain.ring[p].hop_seconds +
-                           between * kRingHopScale[p] * hop_of(p);
-    const double inside =
-        per_domain > 1 ? ring_rate(domain.ring[p], per_domain) : std::numeric_limits<double>::infinity();
+                           between * ring_hop[p] * hop_of(p);
+    const double inside = per_domain > 1 ? ring_rate(domain.ring[p], per_domain, loss_of(domain, op))
+                                         : std::numeric_limits<double>::infinity();
     const double bandwidth = std::min(inside, wire_rate(p, fabric.ring_efficiency));
     return seconds(p, latency, bus_factor(op, ranks) * bytes / bandwidth, bandwidth);
   }
@@ -68,7 +73,8 @@ struct Across {
     const double latency =
         domain.ring[p].base_seconds + 2 * (per_domain - 1) * domain.ring[p].hop_seconds + tree_hops(p);
     const double bandwidth = wire_rate(p, fabric.tree_efficiency);
-    const double inside = per_domain > 1 ? 2.0 * bytes / ring_rate(domain.ring[p], per_domain) : 0;
+    const double inside =
+        per_domain > 1 ? 2.0 * bytes / ring_rate(domain.ring[p], per_domain, domain.all_reduce_loss) : 0;
     return seconds(p, latency, std::max(tree_bytes() / bandwidth, inside), bandwidth);
   }
   /// The switch adds inside each domain, trees join the domains.
@@ -150,7 +156,7 @@ NcclAnswer nccl_in_domain(const DomainConstants& c, Collective op, double bytes,
   // In one domain a forced tree runs as the ring does: the ring stands for both.
   for (std::size_t p = 0; p < c.ring.size(); ++p) {
     const ProtocolConstants& k = c.ring[p];
-    const double transfer = bus_factor(op, ranks) * bytes / ring_rate(k, ranks);
+    const double transfer = bus_factor(op, ranks) * bytes / ring_rate(k, ranks, loss_of(c, op));
     keep_quicker(best, k.base_seconds + k.hop_seconds * steps_of(op, ranks) + transfer, "ring", kProtocolNames[p]);
   }
   if (settings.nvls && settings.algorithm != "ring" && c.nvls && op == Collective::all_reduce &&
@@ -171,10 +177,12 @@ NcclAnswer nccl_across(const DomainConstants& c, const FabricConstants& fabric, 
                     per_domain,
                     (shape.ranks + per_domain - 1) / per_domain,
                     nic_bytes_per_second,
-                    fabric.hop_seconds};
+                    fabric.hop_seconds,
+                    kRealRingHop};
   // NCCL chooses by the hop of its own table, whatever the fabric's is.
   Across believed = real;
   believed.hop = std::min(kReferenceHop, fabric.hop_seconds);
+  believed.ring_hop = kBelievedRingHop;
   NcclAnswer best = none_yet();
   double least = best.seconds;
   const auto offer = [&](auto&& seconds, const char* algorithm, std::size_t p) {

@@ -6,7 +6,8 @@
 //   - 1)))
 //     steps  = 2(n-1) for all-reduce, n-1 for all-gather, reduce-scatter and broadcast
 //     factor = 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast
-//     pair_loss: two GPUs share one pair of buffers and reach only part of the ring's rate
+//     pair_loss: two GPUs share one pair of buffers and reach only part of the ring's rate; an all-reduce loses
+//     all_reduce_loss of it
 //   NVLS (the switch adds; all-reduce of types that the switch can add, from `least_ranks` GPUs on):  t = base + S /
 //   rate pairwise (all-to-all, send-recv as grouped point-to-point):  as ring with steps = n - 1
 // Forms after NCCL 2.30.7 src/graph/tuning.cc (@5067397c): t = latency + bytes / bandwidth, the least of all pairs;
@@ -39,6 +40,7 @@ struct DomainConstants {
   std::array<ProtocolConstants, 3> ring;      // LL, LL128, Simple
   std::array<ProtocolConstants, 2> pairwise;  // LL, Simple
   std::optional<NvlsConstants> nvls;
+  double all_reduce_loss = 0.45;  // of pair_loss, in an all-reduce: its two halves fill each other's gaps
 };
 
 /// Across nodes. The hop of the fabric is its own; the rest belongs to NCCL and is the same everywhere.

@@ -86,7 +86,7 @@ std::shared_ptr<const CollectiveCalibration> read_embedded() {
 CollectiveTable read_collective_table(std::string_view json, const std::string& name) {
   const Field f = Field::parse(json, name);
   f.allow_only({"gpu", "family", "generation", "serves", "source", "link_GBps", "ring", "pairwise", "nvls",
-                "spread_small", "spread_large", "curves"});
+                "all_reduce_loss", "spread_small", "spread_large", "curves"});
   CollectiveTable t;
   t.gpu = f.at("gpu").text();
   t.family = f.at("family").text();
@@ -102,6 +102,7 @@ CollectiveTable read_collective_table(std::string_view json, const std::string& 
     t.domain.nvls = NvlsConstants{nvls->at("base_us").positive() * 1e-6, nvls->at("GBps").positive() * 1e9,
                                   static_cast<int>(nvls->at("least_ranks").count(2, 1024))};
   }
+  t.domain.all_reduce_loss = f.at("all_reduce_loss").positive();
   t.spread_small = f.at("spread_small").positive();
   t.spread_large = f.at("spread_large").positive();
   if (const auto curves = f.find("curves")) {
@@ -120,7 +121,8 @@ void read_collective_common(std::string_view json, const std::string& name, Coll
                       c.at("reduce_other").number(), c.at("pairwise_other").number(),
                       c.at("ranks").positive(),      c.at("type").number(),
                       c.at("fade").number()};
-  into.interval = {i.at("transferred_small").positive(), i.at("transferred_large").positive()};
+  into.interval = {i.at("small").positive(), i.at("large").positive(), i.at("pairwise_small").positive(),
+                   i.at("pairwise_large").positive()};
   into.fabric.ring_efficiency = a.at("ring_efficiency").positive();
   into.fabric.tree_efficiency = a.at("tree_efficiency").positive();
   into.fabric.nvls_tree_efficiency = a.at("nvls_tree_efficiency").positive();
@@ -149,6 +151,7 @@ std::string json_of(const CollectiveTable& t) {
                    {"GBps", rounded(t.domain.nvls->bytes_per_second * 1e-9, 1e-3)},
                    {"least_ranks", t.domain.nvls->least_ranks}};
   }
+  out["all_reduce_loss"] = shortened(t.domain.all_reduce_loss);
   out["spread_small"] = shortened(t.spread_small);
   out["spread_large"] = shortened(t.spread_large);
   std::string text = out.dump(1);
@@ -185,8 +188,10 @@ std::string common_json_of(const CollectiveCalibration& c) {
                         {"ranks", k.ranks},
                         {"type", k.type},
                         {"fade", k.fade}};
-  out["interval"] = {{"transferred_small", shortened(c.interval.transferred_small)},
-                     {"transferred_large", shortened(c.interval.transferred_large)}};
+  out["interval"] = {{"small", shortened(c.interval.small)},
+                     {"large", shortened(c.interval.large)},
+                     {"pairwise_small", shortened(c.interval.pairwise_small)},
+                     {"pairwise_large", shortened(c.interval.pairwise_large)}};
   const FabricConstants& f = c.fabric;
   out["across_nodes"] = {
       {"ring_efficiency", shortened(f.ring_efficiency)},

@@ -92,15 +92,15 @@ struct NetworkModel::Impl {
     return out;
   }
 
-  Spread spread_in_domain(const CurveCorrection& c, double bytes, int ranks) const {
+  Spread spread_in_domain(Collective op, const CurveCorrection& c, double bytes, int ranks) const {
     const IntervalConstants& k = calibration->interval;
-    const bool large = bytes >= kLargeBytes;
+    const bool large = bytes >= kLargeBytes, pairwise = op == Collective::all_to_all || op == Collective::send_recv;
+    const double factor = pairwise ? (large ? k.pairwise_large : k.pairwise_small) : large ? k.large : k.small;
+    const double repeats = large ? table.table->spread_large : table.table->spread_small;
     const double last = kFirstCurveBytes * std::exp2(static_cast<double>(c.log_ratio.size()) - 1);
     Spread s;
-    s.half_width = c.measured ? (large ? table.table->spread_large : table.table->spread_small)
-                              : (large ? k.transferred_large : k.transferred_small) * c.standard_deviation;
-    if (bytes > last)
-      s.half_width = std::max(s.half_width, k.transferred_large * std::sqrt(calibration->correlation.variance));
+    s.half_width = c.measured ? repeats : std::hypot(factor * c.standard_deviation, repeats);
+    if (bytes > last) s.half_width = std::max(s.half_width, factor * std::sqrt(calibration->correlation.variance));
     const bool on_grid = std::exp2(std::round(std::log2(bytes))) == bytes;
     s.basis = bytes > last || ranks > most_ranks ? Basis::extrapolated
               : c.measured && on_grid            ? Basis::measured
@@ -124,7 +124,7 @@ struct NetworkModel::Impl {
     const double curve_bytes = message ? 2 * bytes : bytes;
     const bool as_measured = settings.nvls && settings.algorithm.empty();
     if (as_measured) a.seconds *= std::exp(c.at(curve_bytes, calibration->correlation.fade));
-    return priced(a, op, bytes, shape.ranks, spread_in_domain(c, curve_bytes, shape.ranks));
+    return priced(a, op, bytes, shape.ranks, spread_in_domain(op, c, curve_bytes, shape.ranks));
   }
 
   CollectivePrice across(Collective op, double bytes, const GroupShape& shape, DataType type,
