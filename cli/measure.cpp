@@ -196,12 +196,15 @@ void add_import(CLI::App& measure_verb) {
 }
 
 void add_calibrate(CLI::App& measure_verb) {
-  CLI::App* verb =
-      measure_verb.add_subcommand("calibrate", "Makes a cluster file of measuring files, or tables of kernel, collective and DeepEP rows (CSV)");
+  CLI::App* verb = measure_verb.add_subcommand(
+      "calibrate", "Makes a cluster file of measuring files, or tables of kernel, collective and DeepEP rows (CSV)");
   auto o = std::make_shared<CalibrateOptions>();
   verb->add_option("files", o->files, "measuring files (JSON), or rows as validate takes them (CSV)")->required();
-  verb->add_option("--cluster", o->cluster, "whose figures stand where nothing was measured (not for collective and DeepEP rows)");
-  verb->add_option("--out", o->out, "the cluster file, the table file, or the folder of tables of collective and DeepEP rows")->required();
+  verb->add_option("--cluster", o->cluster,
+                   "whose figures stand where nothing was measured (not for collective and DeepEP rows)");
+  verb->add_option("--out", o->out,
+                   "the cluster file, the table file, or the folder of tables of collective and DeepEP rows")
+      ->required();
   verb->add_option("--date", o->date, "of the measurements, kept in kernel tables");
   add_format_option(*verb, o->format);
   verb->footer("Example:\n  shardplan measure calibrate cpu.json --cluster host-cpu --out host.json");

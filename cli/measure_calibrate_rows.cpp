@@ -73,7 +73,8 @@ std::vector<Fitted> calibrate_deepep_rows(const std::vector<DeepEpRow>& rows, co
 }  // namespace
 
 bool are_network_rows(const std::vector<std::string>& files) {
-  if (files.empty() || files.front().size() < 4 || files.front().substr(files.front().size() - 4) != ".csv") return false;
+  if (files.empty() || files.front().size() < 4 || files.front().substr(files.front().size() - 4) != ".csv")
+    return false;
   const CsvTable t = CsvTable::read(files.front());
   return is_deepep_table(t) || is_collective_table(t);
 }
