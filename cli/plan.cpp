@@ -203,7 +203,7 @@ void run(const Options& o) {
   q.space = parse_fixed(o.fix, read_gpus(o.common), "--fix");
   q.space.any = o.any;
   q.stack = load_stack(o.common.stack, "--stack");
-  q.options = read_step_options(o.step, o.common);
+  q.options = read_step_options(o.step, o.common, model, q.workload);
   q.memory = read_memory_options(o.common, q.stack);
   q.objective = read_objective(o.objective);
   q.top = static_cast<int>(std::min<std::int64_t>(parse_count(o.top, "--top"), 100000));

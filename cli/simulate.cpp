@@ -60,7 +60,7 @@ void run(const Options& o) {
   q.layout = parse_layout(o.common.layout, read_gpus(o.common), "--layout");
   q.workload = workload;
   q.stack = load_stack(o.common.stack, "--stack");
-  q.options = read_step_options(o.step, o.common);
+  q.options = read_step_options(o.step, o.common, model, q.workload);
   if (q.layout.gpus() != read_gpus(o.common))
     throw InputError("--layout", "uses " + std::to_string(q.layout.gpus()) + " GPUs, --gpus says " + o.common.gpus);
   const StepReport s = simulate_step(q);

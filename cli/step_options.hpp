@@ -13,13 +13,13 @@ class App;
 namespace shardplan {
 
 struct StepOptionTexts {
-  std::string routing = "balanced";
-  std::string nodes_per_token;
+  std::string routing = "balanced", skew = "none", nodes_per_token, redundant = "0", capacity_factor = "0", seed = "1";
   std::string without;
 };
 
 void add_step_options(CLI::App&, StepOptionTexts&);
-StepOptions read_step_options(const StepOptionTexts&, const CommonOptions&);
+/// The model and the batch decide how many experts a skew is drawn for.
+StepOptions read_step_options(const StepOptionTexts&, const CommonOptions&, const Model&, const Workload&);
 Fidelity read_fidelity(const CommonOptions&);
 /// "launch-floor,bubble" -> bit set; unknown names are errors with "did you mean".
 std::uint32_t parse_effects(const std::string& text, const std::string& where);

@@ -24,10 +24,6 @@ bool in_fit(const MeasuredRun& run) {
 
 namespace {
 
-/// Real routing loads its hottest expert-parallel rank this much above the mean, where no counts were published: fitted
-/// on one pair of runs with forced balance and real routing (16k tokens, +24.5 %).
-constexpr double kRealRoutingMaxOverMean = 1.3;
-
 /// What a row asks that the step does not model yet.
 std::string not_modelled(const MeasuredRun& run, const Stack& stack) {
   if (run.layout.offload_activation_layers != 0 || run.layout.offload_optimizer)

@@ -408,15 +408,6 @@ void mlp_products(LayerBuilder& b, double m, std::int64_t width, bool gated, Dat
   tp_collectives(b, t, module, column, row);
 }
 
-/// Tokens of each local expert on the hottest rank: the mean load times its excess, the same for each of its experts.
-std::vector<std::int64_t> expert_tokens(const LayerBuilder& b, const Moe& moe, double tokens) {
-  const Layout& layout = b.layout_;
-  const auto local = std::max<std::int64_t>(1, moe.experts / layout.ep);
-  const double routed = tokens * static_cast<double>(moe.top_k) * layout.etp * b.q_.options.routing.max_over_mean;
-  return std::vector<std::int64_t>(static_cast<std::size_t>(local),
-                                   std::max<std::int64_t>(1, std::llround(routed / static_cast<double>(local))));
-}
-
 void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int64_t>& tokens, DataType linear) {
   const std::int64_t h = b.q_.model->hidden, width = moe.width / b.layout_.etp;
   const auto product = [&](std::int64_t n, std::int64_t k) {
@@ -456,7 +447,7 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
   const double moved = local * static_cast<double>(moe.top_k * h) * 2;
   b.elementwise(Module::moe_other, MemoryKernel::permute, 2 * 2 * moved, 2 * 2 * moved, 6);
 
-  const DispatchCombine exchange = b.price_.expert_exchange(moe, local, h, groups);
+  const ExpertTraffic exchange = b.price_.expert_traffic(moe, local, h, groups);
   double hidden = 0;
   const EpOverlap overlap = layout.ep_overlap.value_or(EpOverlap::none);
   double shared_seconds = 0;
@@ -469,7 +460,7 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
     mlp_products(b, b.p_.tokens(), width, moe.gated, linear, Module::shared_experts, Part::gemm, tp_traffic(b, groups));
   }
   if (overlap == EpOverlap::shared) hidden = std::min(shared_seconds, exchange.dispatch.seconds);
-  expert_products(b, moe, expert_tokens(b, moe, local), linear);
+  expert_products(b, moe, exchange.tokens, linear);
   if (layout.etp > 1) {
     const double bytes = 2.0 * local * static_cast<double>(moe.top_k * h) * layout.etp;
     b.communicate_forward(Module::moe_other, Part::tp, b.price_.collective(Collective::all_gather, bytes, groups.etp));

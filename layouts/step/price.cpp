@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "layouts/expert_layer.hpp"
+
 namespace shardplan {
 
 Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity, ConstantSet constants)
@@ -103,32 +105,32 @@ double StepPricer::contention(Part part) const {
   return std::min(0.5, q_.pricer->network().sms_held(Collective::all_gather, shape) / sms);
 }
 
-DispatchCombine StepPricer::expert_exchange(const Moe& moe, double tokens, std::int64_t hidden,
-                                            const Groups& groups) const {
-  DispatchCombine out;
+ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int64_t hidden, const Groups& groups) const {
+  const RoutingQuestion& routing = q_.options.routing;
+  ExpertLoadQuestion ask;
+  ask.moe = &moe;
+  ask.hidden = hidden;
+  ask.tokens_per_rank = tokens;
+  ask.ep = groups.ep.ranks;
+  ask.ranks_per_node = std::max(1, groups.ep.ranks_per_domain);
+  ask.popularity = routing.popularity.get();
+  ask.nodes_per_token = routing.nodes_per_token;
+  ask.redundant = routing.redundant;
+  ask.capacity_factor = routing.capacity_factor;
+  ask.transport = expert_transport(q_.layout.transport.value_or(Transport::nccl));
+  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16 bits.
+  ask.dispatch_bytes_per_value = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : 2;
+  const ExpertLoad load = expert_load(ask);
+  ExpertTraffic out;
+  out.tokens = load.hottest;
+  for (std::int64_t& n : out.tokens)
+    n = std::max<std::int64_t>(1, std::llround(static_cast<double>(n) * routing.max_over_mean * q_.layout.etp));
   if (groups.ep.ranks <= 1) return out;
-  ExpertExchange e;
-  e.ranks = groups.ep.ranks;
-  e.ranks_per_domain = groups.ep.ranks_per_domain;
-  e.nics_per_domain = groups.ep.nics_per_domain;
-  e.tokens = tokens;
-  e.hidden = static_cast<int>(hidden);
-  e.top_k = static_cast<int>(moe.top_k);
-  e.experts = static_cast<int>(moe.experts);
-  e.nodes_per_token = static_cast<int>(q_.options.routing.nodes_per_token);
-  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16
-  // bits.
-  e.dispatch_bytes = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : 2;
-  e.combine_bytes = 2;
-  e.imbalance = q_.options.routing.max_over_mean;
-  const Transport transport = q_.layout.transport.value_or(Transport::nccl);
-  const ExpertTransport kind = transport == Transport::deepep     ? ExpertTransport::deepep
-                               : transport == Transport::hybridep ? ExpertTransport::hybridep
-                                                                  : ExpertTransport::nccl;
-  const double slower =
-      q_.options.rates == Rates::calibrated && groups.ep.crosses() ? q_.pricer->constants().network_factor : 1;
-  out.dispatch = times(q_.pricer->exchange().dispatch(kind, e).price, slower);
-  out.combine = times(q_.pricer->exchange().combine(kind, e).price, slower);
+  const MoeExchange exchange = price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
+  double slower = routing.max_over_mean;
+  if (q_.options.rates == Rates::calibrated && groups.ep.crosses()) slower *= q_.pricer->constants().network_factor;
+  out.dispatch = times(exchange.dispatch.total, slower);
+  out.combine = times(exchange.combine.total, slower);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // The prices of a step: kernel and collective prices with the step's own factors (sustained rate, stack, host launches)
 // applied.
 #include <cstdint>
+#include <vector>
 
 #include "layouts/step/cost.hpp"
 #include "layouts/step/layer_cost.hpp"
@@ -9,8 +10,9 @@
 
 namespace shardplan {
 
-/// Dispatch and combine of one MoE layer on one rank, forward.
-struct DispatchCombine {
+/// One MoE layer on the busiest rank: tokens of each of its experts, dispatch and combine of the forward pass.
+struct ExpertTraffic {
+  std::vector<std::int64_t> tokens;
   Price dispatch, combine;
 };
 
@@ -23,7 +25,8 @@ class StepPricer {
   Price attention(const AttentionShape&) const;
   Price memory(MemoryKernel, double bytes) const;
   Price collective(Collective, double bytes, const GroupShape&) const;
-  DispatchCombine expert_exchange(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
+  /// `tokens` enter the layer on this rank.
+  ExpertTraffic expert_traffic(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
 
   DataType wide_type() const { return wide_; }
   /// FP8 or FP4: products whose operands are cast.
