@@ -89,7 +89,7 @@ StepReport simulated(const Options& o) {
   q.layout = parse_layout(o.common.layout, read_gpus(o.common), "--layout");
   q.workload = read_workload(o.common);
   q.stack = load_stack(o.common.stack, "--stack");
-  q.options = read_step_options(o.step, o.common);
+  q.options = read_step_options(o.step, o.common, model, q.workload);
   return simulate_step(q);
 }
 

@@ -21,7 +21,8 @@ constexpr double kSmallestGain = 2e-4;
 constexpr int kRounds = 12;
 constexpr std::array<double, 4> kSteps = {1.6, 1.2, 1.06, 1.02};
 constexpr double kPriorRows = 4;       // weight of the prior spread below, in rows
-constexpr double kPriorSpread = 0.08;  // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
+constexpr double kPriorSpread = 0.06;     // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
+constexpr double kPriorSpreadMoe = 0.20;  // ln; measured spread of MoE rows with an unknown recipe
 
 struct Knob {
   std::string scope, name, unit;
@@ -185,14 +186,20 @@ class Fit {
     }
   }
 
-  double spread_of(const std::string& stack) const {
+  std::vector<double> errors_of(const std::string& stack, bool experts) const {
     std::vector<double> errors;
     for (const std::size_t i : fit_rows_)
-      if (runs_[i].stack.name == stack) errors.push_back(std::abs(errors_[i]));
-    const double z80 = 1.2816;
+      if (runs_[i].stack.name == stack && runs_[i].run.model.has_moe() == experts) errors.push_back(std::abs(errors_[i]));
+    return errors;
+  }
+
+  /// The 80 % quantile of the absolute errors as standard deviations, pulled towards a prior of kPriorRows rows.
+  double spread_of(const std::string& stack, bool experts) const {
+    const std::vector<double> errors = errors_of(stack, experts);
+    const double z80 = 1.2816, before = experts ? kPriorSpreadMoe : kPriorSpread;
     const auto n = static_cast<double>(errors.size());
-    const double found = errors.empty() ? kPriorSpread : quantile(errors, 0.8) / z80;
-    return std::sqrt((n * found * found + kPriorRows * kPriorSpread * kPriorSpread) / (n + kPriorRows));
+    const double found = errors.empty() ? before : quantile(errors, 0.8) / z80;
+    return std::sqrt((n * found * found + kPriorRows * before * before) / (n + kPriorRows));
   }
 
   std::string document() const {
@@ -206,7 +213,11 @@ class Fit {
       const double value = std::round(k.value * digits) / digits;
       (k.stack != nullptr ? stacks : machines)[k.scope][k.name] = value;
     }
-    for (auto& [name, stack] : stacks.items()) stack["residual_sd"] = std::round(1e4 * spread_of(name)) / 1e4;
+    for (auto& [name, stack] : stacks.items()) {
+      stack["residual_sd"] = std::round(1e4 * spread_of(name, false)) / 1e4;
+      if (!errors_of(name, true).empty()) stack["residual_sd_moe"] = std::round(1e4 * spread_of(name, true)) / 1e4;
+      stack["rows"] = errors_of(name, false).size() + errors_of(name, true).size();
+    }
     out["machines"] = std::move(machines);
     out["stacks"] = std::move(stacks);
     return out.dump(1) + "\n";

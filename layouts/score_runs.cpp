@@ -46,17 +46,6 @@ void choose_recompute(RunQuestion& q) {
   }
 }
 
-double memory_of_kind(const MemoryReport& m, MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::reserved:
-      return m.peak_reserved();
-    case MemoryKind::device:
-      return m.peak_bytes();
-    default:
-      return m.peak_allocated();
-  }
-}
-
 }  // namespace
 
 std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs, ConstantSet constants) {
@@ -83,6 +72,7 @@ StepQuestion question_of(const RunQuestion& r, const Pricer& pricer, std::uint32
   q.model = &r.run.model;
   q.pricer = &pricer;
   q.layout = r.run.layout;
+  if (r.stack.balances_stages && q.layout.split == SplitKind::even) q.layout.split = SplitKind::automatic;
   q.workload = r.run.workload;
   q.stack = r.stack;
   q.options.without = without;
@@ -92,10 +82,20 @@ StepQuestion question_of(const RunQuestion& r, const Pricer& pricer, std::uint32
 
 MemoryOptions memory_options_of(const RunQuestion& q) {
   MemoryOptions options;
-  options.traits = memory_traits(q.run.stack);
+  options.traits = memory_traits(q.run.stack, "stack", q.run.month);
   if (q.run.pure_16bit) options.recipe = "bf16-pure";
   return options;
 }
+
+namespace {
+
+double predicted_memory(const RunQuestion& q) {
+  const MemoryOptions options = memory_options_of(q);
+  const MemoryReport m = memory_of(q.run.model, q.run.cluster, q.run.layout, q.run.workload, options);
+  return reported_bytes(m, q.run.memory_kind, options.traits);
+}
+
+}  // namespace
 
 std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>& runs, PricerShelf& shelf, std::uint32_t without) {
   std::vector<ScoredRow> out;
@@ -116,8 +116,7 @@ std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>& runs, PricerSh
         row.low_s = s.low_s;
         row.high_s = s.high_s;
         if (run.memory_bytes)
-          row.predicted_memory = memory_of_kind(
-              memory_of(run.model, run.cluster, run.layout, run.workload, memory_options_of(q)), run.memory_kind);
+          row.predicted_memory = predicted_memory(q);
         if (run.recompute_unknown)
           row.note = std::string("recompute unknown: predicted with ") +
                      (run.layout.recompute == Recompute::none ? "none" : "full");

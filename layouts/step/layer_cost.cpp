@@ -49,7 +49,8 @@ class LayerBuilder {
     // weight gradient.
     exposed_backward(hidden_gather, dgrad.seconds);
     exposed_backward(hidden_reduction, wgrad.seconds);
-    if (casts && price_.narrow(type)) cast(m, n, k, type);
+    // Per-tensor FP8 products are tabled with the quantisation of their input in them.
+    if (casts && price_.narrow(type) && type != DataType::fp8) cast(m, n, k, type);
   }
 
   /// Casts of an FP8 or FP4 product: input in the forward pass, gradient in the backward pass, each read once in BF16
@@ -288,7 +289,7 @@ void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
     b.backward(Part::attention, b.price_.attention(s), launches, times);
   };
   const int cp = layout.cp;
-  const ContextParallel by = layout.cp_by.value_or(ContextParallel::ring);
+  const ContextParallel by = layout.cp_by.value_or(b.stack_.cp_by);
   if (cp == 1) {
     shape.q_len = shape.kv_len = seq;
     both(shape, 1);
@@ -429,7 +430,7 @@ void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int
                 rows * static_cast<double>(width) * (moe.gated ? traffic.gated_backward : traffic.plain_backward),
                 traffic.act_kernels);
   product(h, width);
-  if (b.price_.narrow(linear)) {
+  if (b.price_.narrow(linear) && linear != DataType::fp8) {
     b.cast(rows, moe.gated ? 2 * width : width, h, linear);
     b.cast(rows, h, width, linear);
   }

@@ -73,7 +73,22 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
 }
 
 Price StepPricer::grouped(const GroupedGemm& g) const {
-  return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
+  const Price fused = times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
+  // Transformer Engine runs the experts' products one by one on several streams: a fused kernel is used only where it is faster.
+  Price loop;
+  loop.basis = Basis::measured;
+  for (std::size_t i = 0; i < g.tokens.size();) {
+    std::size_t same = i;
+    while (same < g.tokens.size() && g.tokens[same] == g.tokens[i]) ++same;
+    const Price one = gemm(g.tokens[i], g.n, g.k, g.type, g.pass, g.accumulate_fp32);
+    const auto count = static_cast<double>(same - i);
+    loop.seconds += count * one.seconds;
+    loop.low += count * one.low;
+    loop.high += count * one.high;
+    loop.basis = weaker(loop.basis, one.basis);
+    i = same;
+  }
+  return loop.seconds < fused.seconds ? loop : fused;
 }
 
 Price StepPricer::attention(const AttentionShape& a) const {

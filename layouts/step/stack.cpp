@@ -58,7 +58,8 @@ void read_into(Stack& s, const Field& f) {
                 "cuda_graphs",
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
-                "broadcast_zero1",
+
+                "broadcast_zero1", "balances_stages", "cp_by",
                 "overlap_sharded_reduce",
                 "schedules",
                 "zero_stages"});
@@ -95,6 +96,11 @@ void read_into(Stack& s, const Field& f) {
   flag("p2p_overlap", s.p2p_overlap);
   flag("cuda_graphs", s.cuda_graphs);
   flag("sequence_parallel", s.sequence_parallel);
+  flag("balances_stages", s.balances_stages);
+  if (const auto v = f.find("cp_by"))
+    s.cp_by = word(*v, std::array<std::pair<const char*, ContextParallel>, 3>{{{"ring", ContextParallel::ring},
+                                                                              {"all-gather", ContextParallel::all_gather},
+                                                                              {"ulysses", ContextParallel::ulysses}}});
   flag("broadcast_zero1", s.broadcast_zero1);
   flag("overlap_sharded_reduce", s.overlap_sharded_reduce);
   number("loss_bytes_per_logit", s.loss_bytes_per_logit);
@@ -134,6 +140,8 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
       for (const StackConstantRow& row : stack_constant_rows())
         if (const auto v = f->find(row.name)) stack.constants.*row.member = v->positive();
       if (const auto v = f->find("residual_sd")) stack.constants.residual_sd = v->positive();
+      if (const auto v = f->find("residual_sd_moe")) stack.constants.residual_sd_moe = v->positive();
+      if (const auto v = f->find("rows")) stack.constants.fit_rows = static_cast<int>(v->count());
     }
     return out;
   };
