@@ -279,7 +279,8 @@ std::vector<double> fit_table(KernelTable& table, const std::vector<FitPoint>& p
                  [&](const FitPoint& p) { return !is_left(p); });
     if (kept.empty() || kept.size() == points.size()) continue;
     KernelTable without = table;
-    without.grid = fill_grid(kept, spec, table, covariance);
+    without.form = fit_form(kept, table.rates);
+    without.grid = fill_grid(kept, spec, without, covariance);
     for (std::size_t i = 0; i < points.size(); ++i) {
       if (is_left(points[i])) left_out[i] = predicted(without, spec, points[i]);
     }
