@@ -11,8 +11,10 @@ namespace shardplan {
 void add_step_options(CLI::App& verb, StepOptionTexts& o) {
   verb.add_option("--routing", o.routing, "balanced, real, or the hottest rank's load over the mean (1.3)")
       ->default_str(o.routing);
-  verb.add_option("--skew", o.skew, "popularity of experts: none | zipf:S | dirichlet:A | power-law:A | file:PATH")->default_str(o.skew);
-  verb.add_option("--nodes-per-token", o.nodes_per_token, "a token's experts lie on at most so many nodes (default: unlimited)");
+  verb.add_option("--skew", o.skew, "popularity of experts: none | zipf:S | dirichlet:A | power-law:A | file:PATH")
+      ->default_str(o.skew);
+  verb.add_option("--nodes-per-token", o.nodes_per_token,
+                  "a token's experts lie on at most so many nodes (default: unlimited)");
   verb.add_option("--redundant", o.redundant, "further copies of hot experts")->default_str(o.redundant);
   verb.add_option("--capacity-factor", o.capacity_factor, "0 = dropless")->default_str(o.capacity_factor);
   verb.add_option("--seed", o.seed, "of the skew")->default_str(o.seed);
@@ -55,8 +57,10 @@ const Moe* moe_of(const Model& model) {
 void read_routing(const StepOptionTexts& o, const Model& model, const Workload& workload, RoutingQuestion& out) {
   if (o.routing != "balanced" && o.routing != "real") {
     out.max_over_mean = parse_number(o.routing, "--routing");
-    if (out.max_over_mean < 1) throw InputError("--routing", "the hottest rank cannot lie below the mean: expected 1 or more");
-    if (out.max_over_mean > 1e4) throw InputError("--routing", "out of range: " + o.routing.substr(0, 60) + " is above 10000");
+    if (out.max_over_mean < 1)
+      throw InputError("--routing", "the hottest rank cannot lie below the mean: expected 1 or more");
+    if (out.max_over_mean > 1e4)
+      throw InputError("--routing", "out of range: " + o.routing.substr(0, 60) + " is above 10000");
   }
   if (o.routing == "real") out.max_over_mean = kRealRoutingMaxOverMean;
   const auto whole = [](const std::string& text, const char* where, std::int64_t most) {
@@ -64,21 +68,25 @@ void read_routing(const StepOptionTexts& o, const Model& model, const Workload& 
     if (n > most) throw InputError(where, "out of range: " + std::to_string(n) + " is above " + std::to_string(most));
     return static_cast<int>(n);
   };
-  if (!o.nodes_per_token.empty() && o.nodes_per_token != "unlimited") out.nodes_per_token = whole(o.nodes_per_token, "--nodes-per-token", 65536);
+  if (!o.nodes_per_token.empty() && o.nodes_per_token != "unlimited")
+    out.nodes_per_token = whole(o.nodes_per_token, "--nodes-per-token", 65536);
   out.redundant = whole(o.redundant, "--redundant", 65536);
   out.capacity_factor = parse_number(o.capacity_factor, "--capacity-factor");
   const Skew skew = parse_skew(o.skew, "--skew");
-  const bool asked = skew.kind != SkewKind::none || out.redundant > 0 || out.capacity_factor > 0 || out.nodes_per_token > 0 || out.max_over_mean > 1;
+  const bool asked = skew.kind != SkewKind::none || out.redundant > 0 || out.capacity_factor > 0 ||
+                     out.nodes_per_token > 0 || out.max_over_mean > 1;
   const Moe* moe = moe_of(model);
-  if (asked && moe == nullptr) throw InputError("--model", model.name + " has no experts: routing options do not apply");
+  if (asked && moe == nullptr)
+    throw InputError("--model", model.name + " has no experts: routing options do not apply");
   if (skew.kind != SkewKind::none)
-    out.popularity = std::make_shared<const ExpertPopularity>(
-        make_popularity(skew, moe->experts, moe->top_k, workload.seq_len, static_cast<std::uint64_t>(parse_count(o.seed, "--seed"))));
+    out.popularity = std::make_shared<const ExpertPopularity>(make_popularity(
+        skew, moe->experts, moe->top_k, workload.seq_len, static_cast<std::uint64_t>(parse_count(o.seed, "--seed"))));
 }
 
 }  // namespace
 
-StepOptions read_step_options(const StepOptionTexts& o, const CommonOptions& common, const Model& model, const Workload& workload) {
+StepOptions read_step_options(const StepOptionTexts& o, const CommonOptions& common, const Model& model,
+                              const Workload& workload) {
   StepOptions out;
   out.rates = read_rates(common);
   out.network = read_fidelity(common);

@@ -20,7 +20,7 @@ constexpr double kPseudoRows = 4;
 constexpr double kSmallestGain = 2e-4;
 constexpr int kRounds = 12;
 constexpr std::array<double, 4> kSteps = {1.6, 1.2, 1.06, 1.02};
-constexpr double kPriorRows = 4;       // weight of the prior spread below, in rows
+constexpr double kPriorRows = 4;          // weight of the prior spread below, in rows
 constexpr double kPriorSpread = 0.06;     // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
 constexpr double kPriorSpreadMoe = 0.20;  // ln; measured spread of MoE rows with an unknown recipe
 
@@ -189,7 +189,8 @@ class Fit {
   std::vector<double> errors_of(const std::string& stack, bool experts) const {
     std::vector<double> errors;
     for (const std::size_t i : fit_rows_)
-      if (runs_[i].stack.name == stack && runs_[i].run.model.has_moe() == experts) errors.push_back(std::abs(errors_[i]));
+      if (runs_[i].stack.name == stack && runs_[i].run.model.has_moe() == experts)
+        errors.push_back(std::abs(errors_[i]));
     return errors;
   }
 

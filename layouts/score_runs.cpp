@@ -115,8 +115,7 @@ std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>& runs, PricerSh
         row.predicted_s = s.step_time_s;
         row.low_s = s.low_s;
         row.high_s = s.high_s;
-        if (run.memory_bytes)
-          row.predicted_memory = predicted_memory(q);
+        if (run.memory_bytes) row.predicted_memory = predicted_memory(q);
         if (run.recompute_unknown)
           row.note = std::string("recompute unknown: predicted with ") +
                      (run.layout.recompute == Recompute::none ? "none" : "full");

@@ -74,7 +74,8 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
 
 Price StepPricer::grouped(const GroupedGemm& g) const {
   const Price fused = times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
-  // Transformer Engine runs the experts' products one by one on several streams: a fused kernel is used only where it is faster.
+  // Transformer Engine runs the experts' products one by one on several streams: a fused kernel is used only where it
+  // is faster.
   Price loop;
   loop.basis = Basis::measured;
   for (std::size_t i = 0; i < g.tokens.size();) {
@@ -120,7 +121,8 @@ double StepPricer::contention(Part part) const {
   return std::min(0.5, q_.pricer->network().sms_held(Collective::all_gather, shape) / sms);
 }
 
-ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int64_t hidden, const Groups& groups) const {
+ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int64_t hidden,
+                                         const Groups& groups) const {
   const RoutingQuestion& routing = q_.options.routing;
   ExpertLoadQuestion ask;
   ask.moe = &moe;
@@ -133,7 +135,8 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   ask.redundant = routing.redundant;
   ask.capacity_factor = routing.capacity_factor;
   ask.transport = expert_transport(q_.layout.transport.value_or(Transport::nccl));
-  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16 bits.
+  // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16
+  // bits.
   ask.dispatch_bytes_per_value = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : 2;
   const ExpertLoad load = expert_load(ask);
   ExpertTraffic out;
@@ -141,7 +144,8 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   for (std::int64_t& n : out.tokens)
     n = std::max<std::int64_t>(1, std::llround(static_cast<double>(n) * routing.max_over_mean * q_.layout.etp));
   if (groups.ep.ranks <= 1) return out;
-  const MoeExchange exchange = price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
+  const MoeExchange exchange =
+      price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
   double slower = routing.max_over_mean;
   if (q_.options.rates == Rates::calibrated && groups.ep.crosses()) slower *= q_.pricer->constants().network_factor;
   out.dispatch = times(exchange.dispatch.total, slower);

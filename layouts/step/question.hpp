@@ -44,18 +44,18 @@ inline constexpr std::array<std::string_view, 16> kEffectNames = {
     "elementwise",     "alignment",         "moe-communication", "p2p",
     "fsdp-contention", "fixed-cost",        "release",           "jitter"};
 
-/// How tokens reach experts. Loads follow from a popularity (none = uniform) or, where only the excess of the busiest rank is
-/// known, from max_over_mean.
+/// How tokens reach experts. Loads follow from a popularity (none = uniform) or, where only the excess of the busiest
+/// rank is known, from max_over_mean.
 struct RoutingQuestion {
   double max_over_mean = 1;
   std::shared_ptr<const ExpertPopularity> popularity;
-  int nodes_per_token = 0;  // 0 = unlimited
-  int redundant = 0;        // further copies of hot experts
+  int nodes_per_token = 0;     // 0 = unlimited
+  int redundant = 0;           // further copies of hot experts
   double capacity_factor = 0;  // 0 = dropless
 };
 
-/// Real routing loads its hottest expert-parallel rank this much above the mean, where no counts were published: fitted on one
-/// pair of measured runs with forced balance and with real routing (Qwen3-235B at 16k tokens, +24.5 %).
+/// Real routing loads its hottest expert-parallel rank this much above the mean, where no counts were published: fitted
+/// on one pair of measured runs with forced balance and with real routing (Qwen3-235B at 16k tokens, +24.5 %).
 inline constexpr double kRealRoutingMaxOverMean = 1.3;
 
 struct StepOptions {

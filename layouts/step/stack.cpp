@@ -59,7 +59,9 @@ void read_into(Stack& s, const Field& f) {
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
 
-                "broadcast_zero1", "balances_stages", "cp_by",
+                "broadcast_zero1",
+                "balances_stages",
+                "cp_by",
                 "overlap_sharded_reduce",
                 "schedules",
                 "zero_stages"});
@@ -98,9 +100,10 @@ void read_into(Stack& s, const Field& f) {
   flag("sequence_parallel", s.sequence_parallel);
   flag("balances_stages", s.balances_stages);
   if (const auto v = f.find("cp_by"))
-    s.cp_by = word(*v, std::array<std::pair<const char*, ContextParallel>, 3>{{{"ring", ContextParallel::ring},
-                                                                              {"all-gather", ContextParallel::all_gather},
-                                                                              {"ulysses", ContextParallel::ulysses}}});
+    s.cp_by =
+        word(*v, std::array<std::pair<const char*, ContextParallel>, 3>{{{"ring", ContextParallel::ring},
+                                                                         {"all-gather", ContextParallel::all_gather},
+                                                                         {"ulysses", ContextParallel::ulysses}}});
   flag("broadcast_zero1", s.broadcast_zero1);
   flag("overlap_sharded_reduce", s.overlap_sharded_reduce);
   number("loss_bytes_per_logit", s.loss_bytes_per_logit);

@@ -19,9 +19,9 @@ enum class Elementwise { eager, fused, compiled };
 /// Constants of a software stack, fitted on measured steps (see `validate --constants`); neutral values where none was.
 struct StackConstants {
   double kernel_launch_s = 15e-6;  // host seconds from one kernel launch to the next
-  double step_s = 5e-3;           // host seconds a step that nothing hides: data loading, clip norm, scaler, logging
-  double compute_factor = 1;      // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
-  double pass_s = 0;              // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
+  double step_s = 5e-3;            // host seconds a step that nothing hides: data loading, clip norm, scaler, logging
+  double compute_factor = 1;       // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
+  double pass_s = 0;               // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
   double residual_sd = 0.08;      // spread of ln(measured / predicted) on dense rows of the fit, in standard deviations
   double residual_sd_moe = 0.20;  // on rows with experts
   int fit_rows = 0;               // that the spreads stand on; 0 = priors
@@ -60,9 +60,9 @@ struct Stack {
   double bucket_bytes = 160e6;       // of a gradient bucket
   bool async_tp_backward = true;     // reduction of a column-parallel input gradient under its weight-gradient GEMM
   TpOverlap tp_overlap = TpOverlap::none;
-  bool p2p_slices = false;  // pipeline messages sent as 1/tp slices (scatter-gather) without sequence parallelism
-  bool p2p_overlap = true;  // sends do not hold the compute stream
-  bool balances_stages = false;        // splits by the blocks' computation, the output head's included, not by layers
+  bool p2p_slices = false;       // pipeline messages sent as 1/tp slices (scatter-gather) without sequence parallelism
+  bool p2p_overlap = true;       // sends do not hold the compute stream
+  bool balances_stages = false;  // splits by the blocks' computation, the output head's included, not by layers
   ContextParallel cp_by = ContextParallel::ring;
   int fsdp_prefetch = 1;
   bool cuda_graphs = false;  // whole iteration or layers captured: no host launch time

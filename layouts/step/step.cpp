@@ -357,8 +357,8 @@ StepReport simulate_step(const StepQuestion& q) {
   out.gather_exposed_s = gather_exposed(q, p, r, dp);
   if (q.options.rates == Rates::calibrated && q.options.on(Effect::fixed_cost)) out.fixed_s = q.stack.constants.step_s;
   out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.optimizer_s + out.gather_exposed_s + out.fixed_s;
-  // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs the residual is a
-  // prior, and the tables' interval comes on top, independent of it.
+  // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs the
+  // residual is a prior, and the tables' interval comes on top, independent of it.
   const double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations
   const double device = std::max(1e-30, out.busiest.device());
   const double tables = q.stack.constants.fit_rows > 0 ? 0 : std::log(std::max(1.0, out.busiest.high / device));
