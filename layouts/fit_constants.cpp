@@ -19,7 +19,8 @@ constexpr double kPrior = 0.004;
 constexpr double kPseudoRows = 4;
 constexpr double kSmallestGain = 2e-4;
 constexpr int kRounds = 12;
-constexpr std::array<double, 4> kSteps = {1.6, 1.2, 1.06, 1.02};
+// Large steps first: a launch time shows only once it exceeds the device's.
+constexpr std::array<double, 6> kSteps = {6, 3.5, 1.6, 1.2, 1.06, 1.02};
 constexpr double kPriorRows = 4;          // weight of the prior spread below, in rows
 constexpr double kPriorSpread = 0.06;     // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
 constexpr double kPriorSpreadMoe = 0.20;  // ln; measured spread of MoE rows with an unknown recipe
@@ -72,6 +73,7 @@ class Fit {
     if (row.name == "fp8") return bytes_of(t) == 1 && t != DataType::fp8_row;
     if (row.name == "fp8_row") return t == DataType::fp8_row;
     if (row.name == "fp4") return t == DataType::nvfp4;
+    if (row.name == "domain_factor") return run.layout.tp > 1 || run.layout.gpus() <= run.cluster.node.nvlink_domain;
     if (row.scope == MachineScope::fabric)
       return run.layout.gpus() > run.cluster.node.nvlink_domain && (row.name != "message_s" || run.layout.pp > 1);
     MachineConstants probe;
@@ -154,7 +156,7 @@ class Fit {
       const auto n = static_cast<double>(std::max<std::size_t>(1, k.rows.size()));
       return 0.5 * kPseudoRows / 0.05 * moved * moved / std::sqrt(n);
     }
-    return (k.name == "network_factor" ? 5 * kPrior : kPrior) * moved;
+    return (k.name == "network_factor" || k.name == "domain_factor" ? 5 * kPrior : kPrior) * moved;
   }
   double prior() const {
     double sum = 0;

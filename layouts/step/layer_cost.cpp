@@ -411,15 +411,17 @@ void mlp_products(LayerBuilder& b, double m, std::int64_t width, bool gated, Dat
 
 void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int64_t>& tokens, DataType linear) {
   const std::int64_t h = b.q_.model->hidden, width = moe.width / b.layout_.etp;
+  // One launch an expert and product: Transformer Engine's grouped linear layer loops over streams.
+  const int launches = static_cast<int>(tokens.size());
   const auto product = [&](std::int64_t n, std::int64_t k) {
     GroupedGemm g{tokens, n, k, linear, GemmPass::forward, false};
-    b.add_forward(Module::experts, Part::experts, b.price_.grouped(g));
+    b.add_forward(Module::experts, Part::experts, b.price_.grouped(g), 1, launches);
     g.pass = GemmPass::input_grad;
     b.cost_.input_grad.add(Part::experts, b.price_.grouped(g));
     g.pass = GemmPass::weight_grad;
     g.accumulate_fp32 = b.stack_.fp32_accumulate;
     b.cost_.weight_grad.add(Part::experts, b.price_.grouped(g));
-    b.launch_backward(2);
+    b.launch_backward(2 * launches);
   };
   double rows = 0;
   for (const std::int64_t n : tokens) rows += static_cast<double>(n);

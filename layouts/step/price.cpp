@@ -106,8 +106,9 @@ Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
 Price StepPricer::collective(Collective op, double bytes, const GroupShape& shape) const {
   if (shape.ranks <= 1 || bytes <= 0) return {};
   const Price price = q_.pricer->network().collective(op, bytes, shape).price;
-  return q_.options.rates == Rates::calibrated && shape.crosses() ? times(price, q_.pricer->constants().network_factor)
-                                                                  : price;
+  if (q_.options.rates == Rates::datasheet) return price;
+  const MachineConstants& c = q_.pricer->constants();
+  return times(price, shape.crosses() ? c.network_factor : c.domain_factor);
 }
 
 double StepPricer::contention(Part part) const {

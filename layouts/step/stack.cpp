@@ -157,7 +157,7 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
 std::span<const StackConstantRow> stack_constant_rows() {
   using C = StackConstants;
   static constexpr std::array<StackConstantRow, 3> rows{{
-      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 3e-4},
+      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 1e-4},
       {"step_s", "s", &C::step_s, 1e-4, 0.5},
       {"compute_factor", "1", &C::compute_factor, 0.85, 1.3},
   }};
@@ -175,7 +175,8 @@ std::span<const MachineConstantRow> machine_constant_rows() {
       {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4},
       {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4},
       {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4},
-      {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 4},
+      {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 3},
+      {"domain_factor", "1", MachineScope::fabric, [](MachineConstants& m) -> double& { return m.domain_factor; }, 0.5, 3},
       {"message_s", "s", MachineScope::fabric, [](M& m) -> double& { return m.message_s; }, 1e-5, 5e-2},
   };
   return rows;

@@ -33,6 +33,7 @@ struct MachineConstants {
   double bf16 = 1, fp8 = 1, fp8_row = 1, fp4 = 1;
   std::array<double, 7> attention{1, 1, 1, 1, 1, 1, 1};  // by AttentionLibrary
   double network_factor = 1;  // seconds of collectives between nodes of this fabric over the network model's
+  double domain_factor = 1;   // of collectives inside a node of this machine over the network model's
   double message_s = 0;       // fixed seconds of one pipeline message between nodes
   bool fitted = false;        // on measured steps; else from the kernel tables' sustained maxima
 };
