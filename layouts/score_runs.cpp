@@ -24,12 +24,9 @@ bool in_fit(const MeasuredRun& run) {
 
 namespace {
 
-/// What a row asks that the step does not model yet.
-std::string not_modelled(const MeasuredRun& run, const Stack& stack) {
-  if (run.layout.offload_activation_layers != 0 || run.layout.offload_optimizer)
-    return "offloading is not modelled in step times";
-  if (run.token_drop.value_or(false)) return "token drops under a capacity factor are not modelled in step times";
-  (void)stack;
+/// What a row asks that the step does not model.
+std::string not_modelled(const MeasuredRun& run) {
+  if (run.layout.offload_optimizer) return "offloading the optimizer is not modelled in step times";
   return "";
 }
 
@@ -59,7 +56,7 @@ std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs, ConstantSe
     if (!q.run.skipped) {
       q.stack = load_stack(q.run.stack, "stack", constants);
       if (q.run.pure_16bit) q.stack.grad_reduce_bytes = 2;
-      if (const std::string why = not_modelled(q.run, q.stack); !why.empty()) q.run.skipped = why;
+      if (const std::string why = not_modelled(q.run); !why.empty()) q.run.skipped = why;
     }
     if (!q.run.skipped && q.run.recompute_unknown) choose_recompute(q);
     out.push_back(std::move(q));
@@ -76,6 +73,8 @@ StepQuestion question_of(const RunQuestion& r, const Pricer& pricer, std::uint32
   q.workload = r.run.workload;
   q.stack = r.stack;
   q.options.without = without;
+  // Token drops under a capacity factor: with balanced routing every expert is filled just to its capacity of 1.
+  if (r.run.token_drop.value_or(false)) q.options.routing.capacity_factor = 1;
   if (!r.run.balanced_routing.value_or(true)) q.options.routing.max_over_mean = kRealRoutingMaxOverMean;
   return q;
 }

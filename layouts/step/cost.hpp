@@ -9,10 +9,10 @@
 namespace shardplan {
 
 /// What device seconds are spent on. tp .. fsdp are exposed communication: hidden seconds do not count.
-enum class Part : unsigned char { gemm, attention, elementwise, experts, vocabulary, tp, cp, ep, fsdp, launch };
-inline constexpr std::size_t kParts = 10;
+enum class Part : unsigned char { gemm, attention, elementwise, experts, vocabulary, tp, cp, ep, fsdp, offload, launch };
+inline constexpr std::size_t kParts = 11;
 inline constexpr std::array<std::string_view, kParts> kPartNames = {
-    "gemm", "attention", "elementwise", "experts", "vocabulary", "tp", "cp", "ep", "fsdp", "launch"};
+    "gemm", "attention", "elementwise", "experts", "vocabulary", "tp", "cp", "ep", "fsdp", "offload", "launch"};
 
 /// A sum of priced operations. Intervals add (errors of one calibration table move together).
 struct Cost {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.hpp"
+#include "layouts/activations.hpp"
 #include "layouts/layer_weights.hpp"
 #include "layouts/ranks.hpp"
 #include "layouts/step/price.hpp"
@@ -79,11 +81,13 @@ std::pair<double, double> sharded_exposure(const std::vector<UnitTimes>& units, 
 class StagePricer {
  public:
   StagePricer(const StepQuestion& q, const Groups& groups)
-      : q_(q), groups_(groups), layers_(q, groups), price_(q), classes_(layer_classes(q.model->layers)) {}
+      : q_(q), groups_(groups), layers_(q, groups), price_(q), classes_(layer_classes(q.model->layers)),
+        activations_(activation_question(q.layout, *q.model, q.workload, ActivationTraits{}, 1)) {}
 
   StageCost stage(const StageSlice& slice, int layers_before_on_rank) {
     StageCost out;
     units_.clear();
+    offloaded_bytes_ = 0;
     if (slice.embedding) {
       out.forward += layers_.embedding_forward();
       out.input_grad += layers_.embedding_backward();
@@ -123,6 +127,9 @@ class StagePricer {
                             (q_.layout.recompute_layers == 0 || position < q_.layout.recompute_layers);
     const LayerCost& cost = cached(layer, kind, recomputed);
     add(out, cost);
+    const int offloaded = q_.layout.offload_activation_layers;
+    if (offloaded < 0 || position < offloaded)
+      offloaded_bytes_ += layer_activations(activations_, layer, recomputed ? recomputed_modules(q_.layout) : 0).kept;
     const LocalParameters parameters = local_parameters(*q_.model, layer, q_.layout);
     out.parameters += parameters;
     if (sharded_weights()) {
@@ -165,12 +172,28 @@ class StagePricer {
       out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.collective_launch();
     }
     hide_expert_exchange(out);
+    offload(out);
     out.forward_s = out.forward.seconds();
     out.input_grad_s = out.input_grad.seconds();
     out.weight_grad_s = out.weight_grad.seconds();
     Cost backward = out.input_grad;
     backward += out.weight_grad;
     out.backward_s = backward.seconds();
+  }
+
+  /// Activations of offloaded layers go to the host under the forward pass and come back under the backward pass; what the link
+  /// cannot carry in that time is exposed. Leaves out the copy engines' share of HBM (below 2 %).
+  void offload(StageCost& out) const {
+    if (offloaded_bytes_ <= 0) return;
+    const double rate = q_.pricer->cluster().node.pcie_bytes_per_second.value;
+    if (!(rate > 0)) throw InputError("--cluster", "offload=activations needs the node's rate between GPU and host");
+    const double seconds = offloaded_bytes_ / rate;
+    const auto exposed = [&](Cost& pass, double beside) {
+      const double left = std::max(0.0, seconds - beside);
+      pass.add(Part::offload, Price{left, left, left, Basis::datasheet});
+    };
+    exposed(out.forward, out.forward.device());
+    exposed(out.input_grad, out.input_grad.device() + out.weight_grad.device());
   }
 
   /// Batch-level overlap runs one micro-batch's all-to-alls under another's compute in the steady state of 1F1B.
@@ -199,6 +222,8 @@ class StagePricer {
   std::vector<int> classes_;
   std::vector<Entry> cache_;
   std::vector<UnitTimes> units_;
+  ActivationQuestion activations_;
+  double offloaded_bytes_ = 0;
 };
 
 }  // namespace
