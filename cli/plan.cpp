@@ -62,8 +62,16 @@ void draw_progress(std::int64_t done, std::int64_t all) {
 }
 
 /// The recipe asked for, or the stack's own.
-std::string recipe_of(const PlanQuestion& q) {
-  return q.memory.recipe.empty() ? q.memory.traits.recipe : q.memory.recipe;
+std::string recipe_of(const PlanQuestion& q, const PlanAnswer& a) {
+  if (!q.memory.recipe.empty()) return q.memory.recipe;
+  return a.plans.empty() ? "the stack's" : a.plans.front().memory.recipe;
+}
+
+/// What the stack's own framework refuses of a layout that arithmetic allows, or "".
+std::string refusal(const PlanQuestion& q, const Layout& layout) {
+  for (const FrameworkNote& note : framework_notes(layout, *q.model, q.workload))
+    if (note.framework == q.stack.framework) return note.framework + " " + note.note;
+  return "";
 }
 
 ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
@@ -75,7 +83,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
   out["global_batch"] = q.workload.global_batch;
   out["precision"] = o.common.precision;
   out["stack"] = q.stack.name;
-  out["recipe"] = recipe_of(q);
+  out["recipe"] = recipe_of(q, a);
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
   out["objective"] = o.objective;
@@ -99,6 +107,9 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
     plan["layout"] = layout_text(p.layout);
     add_step_json(plan, s, p.step, p.memory);
     add_memory_json(plan, p.memory);
+    plan["frameworks"] = ordered_json::object();
+    for (const FrameworkNote& note : framework_notes(p.layout, *q.model, q.workload))
+      plan["frameworks"][note.framework] = note.note;
     const Training t = training_of(o, p.step, q.pricer->cluster(), q.space.gpus);
     plan["train_days"] = t.asked ? ordered_json(t.days) : ordered_json(nullptr);
     plan["cost_usd"] = t.asked && t.priced ? ordered_json(t.usd) : ordered_json(nullptr);
@@ -139,7 +150,7 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
               static_cast<long long>(q.workload.seq_len), static_cast<long long>(q.workload.global_batch),
               text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.common.precision.c_str());
   std::printf("stack %s, recipe %s, rates %s, network %s, objective %s\n\n", q.stack.name.c_str(),
-              o.common.recipe.c_str(), o.common.rates.c_str(), o.common.network.c_str(), o.objective.c_str());
+              recipe_of(q, a).c_str(), o.common.rates.c_str(), o.common.network.c_str(), o.objective.c_str());
   if (a.plans.empty()) {
     std::printf("nothing fits\n");
     if (a.shortfall)
@@ -159,7 +170,8 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
         const std::string why = why_slower(a.plans.front().step, p.step);
         if (!why.empty()) against += "  (" + why + ")";
       }
-      std::printf("%3d  %-44s %9s %17s %6s %9s %8s  %s\n", ++rank, layout_text(p.layout).c_str(),
+      std::printf("%3d  %-44s %9s %17s %6s %9s %8s  %s\n", ++rank,
+                  (layout_text(p.layout) + (refusal(q, p.layout).empty() ? "" : " *")).c_str(),
                   text_of_seconds(p.step.step_time_s).c_str(), interval.c_str(),
                   text_of_percent(mfu(s, p.step, p.step.model_flops)).c_str(),
                   text_of_bytes(p.memory.peak_bytes()).c_str(), text_of_percent(p.step.over_total).c_str(),
@@ -172,6 +184,14 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
     std::printf("%s tokens/s per GPU; %s; memory limit %s\n",
                 text_of_number(tokens_per_second_per_gpu(s, best.step), 4).c_str(),
                 step_rate_text(s, best.step).c_str(), text_of_bytes(best.memory.capacity_bytes).c_str());
+    if (const std::string why = refusal(q, best.layout); !why.empty()) {
+      std::printf("* %s\n", why.c_str());
+      const auto runs = std::find_if(a.plans.begin(), a.plans.end(),
+                                     [&](const RankedPlan& p) { return refusal(q, p.layout).empty(); });
+      if (runs != a.plans.end())
+        std::printf("  the best that it takes as it is: %s (%s)\n", layout_text(runs->layout).c_str(),
+                    text_of_seconds(runs->step.step_time_s).c_str());
+    }
     const Training t = training_of(o, best.step, q.pricer->cluster(), q.space.gpus);
     if (t.asked) {
       std::printf("%s tokens take %s days", o.train_tokens.c_str(), text_of_number(t.days, 3).c_str());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "layouts/step/price.hpp"
 
 namespace shardplan {
 namespace {
@@ -78,8 +79,10 @@ class Search {
     auto [kept, fresh] = flights_.try_emplace(in_flight_key(c.layout, m));
     if (fresh) kept->second = in_flight(c.layout, m);
     const InFlight& flight = kept->second;
+    MemoryOptions asked = q_.memory;
+    asked.load = routed_load(q_.options.routing, *q_.model, c.layout, q_.pricer->cluster());
     for (const Layout& layout : c.ladder) {
-      MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, q_.memory, slices, flight);
+      MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, asked, slices, flight);
       if (!memory.fits) {
         note_shortfall(layout, memory);
         continue;

@@ -154,4 +154,23 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   return out;
 }
 
+double routed_load(const RoutingQuestion& routing, const Model& model, const Layout& layout, const Cluster& cluster) {
+  const auto layer =
+      std::find_if(model.layers.rbegin(), model.layers.rend(), [](const Layer& l) { return l.moe.has_value(); });
+  if (layer == model.layers.rend()) return 1;
+  if (routing.popularity == nullptr && routing.redundant == 0 && routing.capacity_factor == 0)
+    return routing.max_over_mean;
+  ExpertLoadQuestion ask;
+  ask.moe = &*layer->moe;
+  ask.hidden = model.hidden;
+  ask.tokens_per_rank = 4096;  // the ratio does not depend on it beyond rounding
+  ask.ep = layout.ep;
+  ask.ranks_per_node = std::max(1, std::min(cluster.node.nvlink_domain, layout.ep));
+  ask.popularity = routing.popularity.get();
+  ask.nodes_per_token = routing.nodes_per_token;
+  ask.redundant = routing.redundant;
+  ask.capacity_factor = routing.capacity_factor;
+  return routing.max_over_mean * expert_load(ask).max_over_mean_rank;
+}
+
 }  // namespace shardplan

@@ -16,6 +16,9 @@ struct ExpertTraffic {
   Price dispatch, combine;
 };
 
+/// Routed tokens of the busiest expert-parallel rank over the mean: what a skew adds to its memory. 1 without experts.
+double routed_load(const RoutingQuestion&, const Model&, const Layout&, const Cluster&);
+
 class StepPricer {
  public:
   explicit StepPricer(const StepQuestion& q);
