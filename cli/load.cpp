@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 24;
 constexpr std::int64_t kLongestSequence = std::int64_t{1} << 30;
-constexpr std::int64_t kLargestBatch = std::int64_t{1} << 40;
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 30;  // micro-batches are counted in an int
 
 std::int64_t in_range(std::int64_t value, std::int64_t most, const std::string& where) {
   if (value < 1) throw InputError(where, "out of range: " + std::to_string(value) + " is below 1");

@@ -32,24 +32,30 @@ void add_compare(CLI::App& app);
 namespace {
 
 constexpr std::array kVerbs = {
-    Verb{"plan", add_plan},
-    Verb{"simulate", add_simulate},
-    Verb{"model", add_model},
-    Verb{"memory", add_memory},
-    Verb{"cluster", add_cluster},
-    Verb{"bubble", add_bubble},
-    Verb{"kernel", add_kernel},
-    Verb{"collective", add_collective},
-    Verb{"experts", add_experts},
-    Verb{"router", add_router},
-    Verb{"measure", add_measure},
-    Verb{"validate", add_validate},
+    Verb{"plan", add_plan},       Verb{"simulate", add_simulate},     Verb{"model", add_model},
+    Verb{"memory", add_memory},   Verb{"cluster", add_cluster},       Verb{"bubble", add_bubble},
+    Verb{"kernel", add_kernel},   Verb{"collective", add_collective}, Verb{"experts", add_experts},
+    Verb{"router", add_router},   Verb{"measure", add_measure},       Verb{"validate", add_validate},
     Verb{"compare", add_compare},
 };
 
+/// What a person typed may hold anything: one line on a terminal, of bounded length.
+std::string one_line(const std::string& text) {
+  constexpr std::size_t kLongest = 400;
+  std::string out;
+  for (const char c : text.substr(0, kLongest)) {
+    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) {
+      out += c;
+    } else {
+      out += '?';
+    }
+  }
+  return text.size() > kLongest ? out + "..." : out;
+}
+
 int fail(const std::string& where, const std::string& what, int code) {
   std::fflush(stdout);
-  std::fprintf(stderr, "error: %s: %s\n", where.c_str(), what.c_str());
+  std::fprintf(stderr, "error: %s: %s\n", one_line(where).c_str(), one_line(what).c_str());
   return code;
 }
 
@@ -85,6 +91,8 @@ int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto end = what.find('\n'); end != std::string::npos) what.resize(end);
   // CLI11 writes "--name: what": keep its place as ours.
   if (what.rfind("--", 0) == 0) {
+    if (const auto missing = what.find(": 1 required TEXT missing"); missing != std::string::npos)
+      return fail(what.substr(0, missing), "needs a value", 2);
     if (const auto colon = what.find(": "); colon != std::string::npos)
       return fail(what.substr(0, colon), what.substr(colon + 2), 2);
     if (const auto space = what.find(' '); space != std::string::npos)

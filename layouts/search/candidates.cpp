@@ -1,6 +1,7 @@
 #include "layouts/search/candidates.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 
 #include "base/errors.hpp"
@@ -23,15 +24,17 @@ std::vector<int> divisors(std::int64_t n, std::int64_t most) {
 
 bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-/// One word of a refusal, for counting: the sentence without its numbers.
+/// One word of a refusal, for counting: the sentence without its numbers. Digits before a letter belong to a name
+/// (1f1b).
 std::string reason_kind(const std::string& reason) {
+  const std::string digits = "0123456789";
   std::string out;
-  bool digits = false;
-  for (const char c : reason) {
-    const bool digit = c >= '0' && c <= '9';
-    if (digit && !digits) out += 'N';
-    if (!digit) out += c;
-    digits = digit;
+  for (std::size_t at = 0; at < reason.size();) {
+    const std::size_t end = std::min(reason.find_first_not_of(digits, at), reason.size());
+    const bool name = end < reason.size() && std::isalpha(static_cast<unsigned char>(reason[end])) != 0;
+    if (end > at) out += name ? reason.substr(at, end - at) : "N";
+    if (end < reason.size()) out += reason[end];
+    at = end + 1;
   }
   return out;
 }

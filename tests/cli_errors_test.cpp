@@ -1,0 +1,216 @@
+// What a person mistypes, verb by verb: exit 2, nothing on stdout, and exactly one line on stderr. Malformed model
+// files have their own table in models_input_test, layout words in layouts_layout_test, schedules in
+// sim_bubble_verb_test.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Answer {
+  int code = -1;
+  std::string text;  // stderr, then stdout
+};
+
+std::filesystem::path folder() {
+  const auto path = std::filesystem::temp_directory_path() / "shardplan_cli_errors_test";
+  std::filesystem::create_directories(path / "folder");
+  return path;
+}
+
+/// Runs the program in the folder of damaged files; nothing may take long.
+Answer run(const std::string& arguments) {
+  const std::string command =
+      "cd '" + folder().string() + "' && timeout 60 '" SHARDPLAN_BINARY "' " + arguments + " 2>&1";
+  Answer out;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer{};
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return out;
+}
+
+void write(const std::string& name, const std::string& content) {
+  std::ofstream(folder() / name, std::ios::binary) << content;
+}
+
+struct Case {
+  std::string arguments, error;
+};
+
+void check(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    INFO("shardplan " << c.arguments);
+    const Answer answer = run(c.arguments);
+    CHECK(answer.code == 2);
+    CHECK(answer.text == "error: " + c.error + "\n");
+  }
+}
+
+const std::string kMachine = " --model llama-3.1-8b --cluster h100-sxm";
+const std::string kQuestion = kMachine + " --gpus 8 --seq-len 4k --global-batch 64 ";
+
+}  // namespace
+
+TEST_CASE("words that are no verb or option name the nearest one", "[cli][errors]") {
+  check({
+      {"", "shardplan: A subcommand is required"},
+      {"pla", "pla: unknown verb (did you mean \"plan\"?)"},
+      {"frobnicate", "frobnicate: unknown verb"},
+      {"plan", "--model: is required"},
+      {"plan --modle x", "--modle: unknown option (did you mean \"--model\"?)"},
+      {"plan" + kQuestion + "extra", "extra: unexpected word"},
+      {"plan" + kQuestion + "--gpus", "--gpus: needs a value"},
+      {"plan" + kQuestion + "--format yaml", "--format: yaml not in {text,json}"},
+      {"cluster", "cluster: A subcommand is required"},
+      {"plan" + kQuestion + "\"$(printf 'ex\\ntra')\"", "ex?tra: unexpected word"},
+  });
+}
+
+TEST_CASE("numbers and quantities that cannot be are refused where they stand", "[cli][errors]") {
+  const std::string plan = "plan" + kMachine + " --seq-len 4k --global-batch 64 --gpus ";
+  const std::string length = "memory" + kMachine + " --gpus 8 --layout dp8 --global-batch 64 --seq-len ";
+  const std::string batch = "simulate" + kMachine + " --gpus 8 --layout dp8 --seq-len 4k ";
+  check({
+      {plan + "0", "--gpus: out of range: 0 is below 1"},
+      {plan + "-8", "--gpus: must not be negative: \"-8\""},
+      {plan + "8.5", "--gpus: expected a whole number, got \"8.5\""},
+      {plan + "1e400", "--gpus: number out of range: \"1e400\""},
+      {plan + "nan", "--gpus: expected a whole number, got \"nan\""},
+      {plan + "0x10", "--gpus: expected a whole number, got unit \"x10\" in \"0x10\""},
+      {plan + "''", "--gpus: expected a whole number, got \"\""},
+      {plan + "16777217", "--gpus: out of range: 16777217 is above 16777216"},
+      {length + "4kk", "--seq-len: expected a whole number such as 8192 or \"8k\", got unit \"kk\" in \"4kk\""},
+      {length + "99999999999M", "--seq-len: number out of range: \"99999999999M\""},
+      {batch + "--global-batch 0", "--global-batch: out of range: 0 is below 1"},
+      {batch + "--global-batch 1099511627776", "--global-batch: out of range: 1099511627776 is above 1073741824"},
+      {batch, "--global-batch: expected --global-batch (sequences) or --global-batch-tokens"},
+      {batch + "--global-batch 8 --global-batch-tokens 4M",
+       "--global-batch: given together with --global-batch-tokens: use one of them"},
+      {batch + "--global-batch-tokens 4097", "--global-batch-tokens: 4097 tokens are not whole sequences of 4096"},
+      {"plan" + kQuestion + "--train-tokens 15Q",
+       "--train-tokens: expected a count such as \"15T\" or \"300B\", got unit \"Q\" in \"15Q\""},
+      {"plan" + kQuestion + "--top 1.5", "--top: expected a whole number, got \"1.5\""},
+      {"plan" + kQuestion + "--routing 0.5",
+       "--routing: the hottest rank cannot lie below the mean: expected 1 or more"},
+      {"plan" + kQuestion + "--routing 1e300", "--routing: out of range: 1e300 is above 10000"},
+      {"collective --op all-reduce --ranks 8 --cluster dgx-h100 --bytes 1XB",
+       "--bytes: expected bytes such as \"80 GiB\" or \"25 MB\", got unit \"XB\" in \"1XB\""},
+      {"collective --op all-reduce --ranks 1e18 --cluster dgx-h100 --bytes 1GB",
+       "--ranks: number out of range: \"1e18\""},
+      {"collective sweep --op all-reduce --ranks 8 --cluster dgx-h100 --factor 1", "--factor: must be above 1.001"},
+      {"kernel gemm --gpu h100-sxm --dtype bf16 -m 9223372036854775807 -n 1 -k 1",
+       "-m: number out of range: \"9223372036854775807\""},
+      {"cluster show dgx-h100 --topology --gpus 16777216", "--gpus: expected 1 to 1048576 GPUs, got 16777216"},
+      {"bubble --schedule 1f1b --stages 1000000 --microbatches 1000000",
+       "1f1b: more than 20000000 passes are not replayed"},
+      {"bubble --schedule 1f1b --stages 4 --microbatches 8 --p2p inf",
+       "--p2p: expected a time such as \"3.4 ms\", got \"inf\""},
+  });
+}
+
+TEST_CASE("names that nothing has are refused, the nearest is offered", "[cli][errors]") {
+  check({
+      {"model show lama-3.1-8b", "--model: unknown model \"lama-3.1-8b\" (did you mean \"llama-3.1-8b\"?)"},
+      {"plan" + kQuestion + "--precision bf61", "--precision: unknown precision \"bf61\" (did you mean \"bf16\"?)"},
+      {"plan" + kQuestion + "--recipe megatorn", "--recipe: unknown recipe \"megatorn\" (did you mean \"megatron\"?)"},
+      {"plan" + kQuestion + "--rates calibrate", "--rates: expected calibrated or datasheet, got \"calibrate\""},
+      {"plan" + kQuestion + "--network tabel", "--network: expected table, bound or flows, got \"tabel\""},
+      {"plan" + kQuestion + "--objective speed", "--objective: expected step-time, memory or cost, got \"speed\""},
+      {"plan" + kQuestion + "--fix qq8", "--fix: unknown word \"qq8\""},
+      {"plan" + kQuestion + "--fix tp8tp8", "--fix: tp: expected a whole number, got \"8tp8\""},
+      {"simulate" + kQuestion + "--layout mbs7", "--layout: 64 sequences are not a multiple of mbs*dp = 56"},
+      {"simulate" + kQuestion + "--layout 'dp8 shard3'",
+       "--layout: shard3 does not divide the dp*cp = 8 data-parallel ranks"},
+      {"memory" + kQuestion + "--layout dp8 --explain 1", "--explain: rank 1: there are 1 pipeline ranks"},
+      {"memory" + kQuestion + "--layout 'pp8 schedule=gpipe' --for megatron",
+       "--layout: megatron refuses: has no schedule gpipe"},
+      {"collective --op all-reduc --bytes 1GB --ranks 8 --cluster dgx-h100",
+       "--op: \"all-reduc\" is no collective (did you mean \"all-reduce\"?)"},
+      {"kernel gemm --gpu h100-sxm --dtype bf61 -m 1 -n 1 -k 1",
+       "--dtype: unknown data type \"bf61\" (did you mean \"bf16\"?)"},
+  });
+}
+
+TEST_CASE("files that are no files, or no text, are refused by every reader", "[cli][errors]") {
+  write("empty", "");
+  write("null.json", "null");
+  write("garbage", std::string("\x7f"
+                               "ELF\0\x01\x02\n\r",
+                               9));
+  write("deep.json", std::string(200000, '['));
+  write("odd.csv", "a,b\n1,2\n");
+  write("cut.json", "{\"schema\":\"shardplan-model/1\",\"name\":\"x\"");
+  const std::string simulate =
+      "simulate --model llama-3.1-8b --gpus 8 --layout dp8 --seq-len 4k --global-batch 8 --cluster ";
+  const std::string no_value =
+      "not JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal (byte 1)";
+  check({
+      {"model show nosuch.json", "nosuch.json: no such file"},
+      {"model show ./empty", "./empty: " + no_value},
+      {"model show folder", "folder: the folder holds no config.json"},
+      {"model show null.json", "null.json: /: expected an object, got null"},
+      {"model show deep.json", "deep.json: nested deeper than 64 levels"},
+      {"model show cut.json",
+       "cut.json: not JSON: syntax error while parsing object - unexpected end of input; expected '}' (byte 41)"},
+      {simulate + "nosuch.json", "nosuch.json: no such file"},
+      {simulate + "null.json", "null.json: /: expected an object, got null"},
+      {simulate + "deep.json", "deep.json: nested deeper than 64 levels"},
+      {"validate --rows folder", "folder: is a folder, expected a file"},
+      {"validate --rows empty", "empty: is empty: no header line"},
+      {"validate --rows deep.json", "deep.json: nested deeper than 64 levels"},
+      {"measure calibrate folder --cluster h100-sxm --out o.json", "folder: is a folder, expected a file"},
+      {"measure import topo empty", "empty: no matrix of nvidia-smi topo -m: no row begins with a GPU and its cells"},
+      {"bubble --schedule 1f1b --stages 4 --microbatches 8 --trace no/such/folder",
+       "no/such/folder: cannot be written"},
+  });
+  for (const std::string reader : {"model show ./garbage", "validate --rows garbage", "measure import topo garbage",
+                                   "measure calibrate garbage --cluster h100-sxm --out o.json"}) {
+    INFO(reader);
+    const Answer answer = run(reader);
+    CHECK(answer.code == 2);
+    CHECK(answer.text.rfind("error: ", 0) == 0);
+    CHECK(std::count(answer.text.begin(), answer.text.end(), '\n') == 1);
+  }
+  CHECK_FALSE(std::filesystem::exists(folder() / "o.json"));
+  std::filesystem::remove_all(folder());
+}
+
+TEST_CASE("a word of any length gives one short line", "[cli][errors]") {
+  const std::string word(50000, 'x');
+  for (const std::string& arguments :
+       {word, "plan --" + word, "plan" + kQuestion + word, "plan" + kQuestion + "--format " + word,
+        "bubble --schedule " + word + " --stages 4 --microbatches 4", "model show " + word}) {
+    const Answer answer = run(arguments);
+    INFO(answer.text.substr(0, 200));
+    CHECK(answer.code == 2);
+    CHECK(answer.text.size() < 1000);
+    CHECK(std::count(answer.text.begin(), answer.text.end(), '\n') == 1);
+  }
+}
+
+TEST_CASE("every help ends with an example that answers", "[cli][errors]") {
+  for (const std::string verb : {"plan", "simulate", "memory", "bubble", "model", "model show", "model list",
+                                 "model compare", "cluster", "cluster show", "cluster list", "collective",
+                                 "collective sweep", "experts", "router", "kernel", "kernel gemm"}) {
+    INFO("shardplan " << verb << " --help");
+    const Answer help = run(verb + " --help");
+    CHECK(help.code == 0);
+    const std::size_t at = help.text.rfind("shardplan ");
+    REQUIRE(at != std::string::npos);
+    REQUIRE(help.text.find("Example", at > 12 ? at - 12 : 0) < at);
+    std::string example = help.text.substr(at + std::string("shardplan ").size());
+    INFO(example);
+    CHECK(run(example.substr(0, example.find('\n')) + " >folder.out").code == 0);
+  }
+  std::filesystem::remove_all(folder());
+}
