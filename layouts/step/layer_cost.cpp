@@ -190,13 +190,14 @@ constexpr Traffic traffic_of(Elementwise mode) {
 
 Elementwise elementwise_of(const LayerBuilder& b) { return b.elementwise_mode(); }
 
-/// Exposed seconds of a forward tensor-parallel collective next to a GEMM of `gemm` seconds.
+/// Exposed seconds of a tensor-parallel collective next to a GEMM of `gemm` seconds.
 /// none: all of it. async: cut into tp chunks sent while the next chunk is multiplied: the first chunk and what exceeds
-/// the GEMM stay visible. bulk: only collectives of the backward pass hide, as whole operations.
-double exposed_forward(TpOverlap mode, double seconds, double gemm, int tp) {
+/// the GEMM stay visible, and what hides takes `contention` of the GEMM's speed. bulk: only collectives of the backward
+/// pass hide, as whole operations.
+double exposed_forward(TpOverlap mode, double seconds, double gemm, int tp, double contention) {
   if (mode != TpOverlap::async || seconds <= 0) return seconds;
-  const double hidden = seconds * (1 - 1.0 / tp);
-  return seconds / tp + std::max(0.0, hidden - gemm);
+  const double rest = seconds * (1 - 1.0 / tp);
+  return seconds / tp + std::max(0.0, rest - gemm) + contention * std::min(rest, gemm);
 }
 
 Price scaled(Price p, double factor) {
@@ -236,8 +237,22 @@ double hidden_reduction(const LayerBuilder& b, const TpTraffic& t) {
   if (!t.on || (!b.stack_.async_tp_backward && tp_overlap_of(b) == TpOverlap::none)) return 0;
   return t.sequence ? t.scatter.seconds : t.reduce.seconds;
 }
+/// PyTorch's asynchronous tensor parallelism: products and collectives cut and fused through symmetric memory.
+bool symmetric_memory(const LayerBuilder& b) {
+  return b.stack_.framework == "pytorch" && tp_overlap_of(b) == TpOverlap::async;
+}
+/// Its fused reduce-scatter collects the partial results of all ranks and sums them afterwards, in the open: read once,
+/// written as one shard.
+Price partial_sums(const LayerBuilder& b) {
+  const double bytes = 2.0 * b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
+  return b.price_.memory(MemoryKernel::add, bytes * (1 + 1.0 / b.layout_.tp));
+}
+/// Seconds of the input's second gather, before its weight gradient, that may hide. PyTorch fuses a gather with a
+/// product whose rows it brings; here the gathered tokens are what the product sums over, so it stays in the open.
 double hidden_gather(const LayerBuilder& b, const TpTraffic& t) {
-  if (!t.on || !t.sequence || (!b.stack_.async_tp_backward && tp_overlap_of(b) == TpOverlap::none)) return 0;
+  if (!t.on || !t.sequence || symmetric_memory(b) ||
+      (!b.stack_.async_tp_backward && tp_overlap_of(b) == TpOverlap::none))
+    return 0;
   return t.gather.seconds;
 }
 
@@ -246,8 +261,9 @@ void tp_collectives(LayerBuilder& b, const TpTraffic& t, Module module, double c
   if (!t.on) return;
   const TpOverlap mode = tp_overlap_of(b);
   const int tp = b.layout_.tp;
+  const double contention = b.price_.contention(Part::tp);
   const auto exposed = [&](const Price& p, double gemm) {
-    return p.seconds > 0 ? scaled(p, exposed_forward(mode, p.seconds, gemm, tp) / p.seconds) : p;
+    return p.seconds > 0 ? scaled(p, exposed_forward(mode, p.seconds, gemm, tp, contention) / p.seconds) : p;
   };
   if (t.sequence) {
     b.communicate_forward(module, Part::tp, exposed(t.gather, column));
@@ -257,6 +273,10 @@ void tp_collectives(LayerBuilder& b, const TpTraffic& t, Module module, double c
     if (hidden_reduction(b, t) == 0) {
       b.communicate_backward(Part::tp, t.scatter);
       b.communicate_backward(Part::tp, t.gather);
+    } else if (symmetric_memory(b)) {
+      b.communicate_backward(Part::tp, t.gather);
+      b.communicate_forward(module, Part::tp, partial_sums(b));
+      b.communicate_backward(Part::tp, partial_sums(b));
     }
   } else {
     b.communicate_forward(module, Part::tp, exposed(t.reduce, row));
