@@ -212,6 +212,14 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
     std::printf("  %8lld  %s\n", static_cast<long long>(reasons[i].second), reasons[i].first.c_str());
 }
 
+/// Not one legal layout: the question itself is at fault.
+[[noreturn]] void refuse_question(const Options& o, const PlanAnswer& a) {
+  const auto most = std::max_element(a.rejected.begin(), a.rejected.end(),
+                                     [](const auto& x, const auto& y) { return x.second < y.second; });
+  const std::string reason = most == a.rejected.end() ? "the words do not divide --gpus " + o.common.gpus : most->first;
+  throw InputError(o.fix.empty() ? "--gpus" : "--fix", "no layout is legal: " + reason);
+}
+
 void run(const Options& o) {
   const Model model = read_model(o.common);
   const Cluster cluster = load_cluster(o.common.cluster);
@@ -233,6 +241,7 @@ void run(const Options& o) {
   if (drawn) q.progress = draw_progress;
   const PlanAnswer a = search_plans(q);
   if (drawn) std::fprintf(stderr, "\r                    \r");
+  if (a.plans.empty() && !a.shortfall) refuse_question(o, a);
   if (o.common.json()) {
     print_json(json_of(o, q, a));
   } else {

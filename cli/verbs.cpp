@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -105,11 +107,27 @@ int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
 
 std::span<const Verb> verbs() { return kVerbs; }
 
-int run_command_line(int argc, const char* const* argv) {
+namespace {
+
+/// --timing stands anywhere: elapsed time goes to stderr, so that answers keep their bytes.
+std::vector<const char*> without_timing(int argc, const char* const* argv, bool& timed) {
+  std::vector<const char*> out;
+  for (int i = 0; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--timing") {
+      timed = true;
+    } else {
+      out.push_back(argv[i]);
+    }
+  }
+  return out;
+}
+
+int run_verb(int argc, const char* const* argv) {
   try {
     CLI::App app{"Plans and simulates parallel layouts of transformers on GPU clusters.", "shardplan"};
     app.require_subcommand(1);
     app.set_version_flag("--version", "shardplan 0.1.0");
+    app.footer("--timing with any verb prints the elapsed time on stderr.");
     for (const Verb& verb : verbs()) verb.add(app);
     try {
       app.parse(argc, argv);
@@ -131,6 +149,20 @@ int run_command_line(int argc, const char* const* argv) {
   } catch (const std::exception& error) {
     return fail("internal", error.what(), 2);
   }
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  bool timed = false;
+  const std::vector<const char*> words = without_timing(argc, argv, timed);
+  const auto start = std::chrono::steady_clock::now();
+  const int code = run_verb(static_cast<int>(words.size()), words.data());
+  if (timed) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    std::fprintf(stderr, "elapsed %.3f s\n", elapsed.count());
+  }
+  return code;
 }
 
 }  // namespace shardplan

@@ -98,7 +98,7 @@ class LayerBuilder {
     cost_.input_grad.host += price_.collective_launch();
     const double left =
         std::max(0.0, seconds - gemm_seconds) + price_.contention(Part::tp) * std::min(seconds, gemm_seconds);
-    cost_.input_grad.add(Part::tp, Price{left, left, left, Basis::interpolated});
+    cost_.input_grad.add(Part::tp, Price{left, left, left, price_.derived()});
   }
 
   /// Sums the modules into the forward pass and the chosen ones into the recomputed work.

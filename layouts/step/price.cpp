@@ -30,6 +30,10 @@ StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
 
 bool StepPricer::narrow(DataType type) { return bytes_of(type) <= 1 && type != DataType::int8; }
 
+Basis StepPricer::derived() const {
+  return q_.options.rates == Rates::datasheet ? Basis::datasheet : Basis::interpolated;
+}
+
 double StepPricer::factor(DataType type) const {
   if (q_.options.rates == Rates::datasheet) return 1;
   double f = q_.options.on(Effect::release) ? q_.stack.constants.compute_factor : 1;

@@ -32,6 +32,8 @@ class StepPricer {
   ExpertTraffic expert_traffic(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
 
   DataType wide_type() const { return wide_; }
+  /// What a sum of prices stands on where it was made of what overlap leaves of them.
+  Basis derived() const;
   /// FP8 or FP4: products whose operands are cast.
   static bool narrow(DataType);
   /// Host seconds of one kernel launch, of one collective beyond that; 0 under CUDA graphs, datasheet rates or without

@@ -81,7 +81,11 @@ std::pair<double, double> sharded_exposure(const std::vector<UnitTimes>& units, 
 class StagePricer {
  public:
   StagePricer(const StepQuestion& q, const Groups& groups)
-      : q_(q), groups_(groups), layers_(q, groups), price_(q), classes_(layer_classes(q.model->layers)),
+      : q_(q),
+        groups_(groups),
+        layers_(q, groups),
+        price_(q),
+        classes_(layer_classes(q.model->layers)),
         activations_(activation_question(q.layout, *q.model, q.workload, ActivationTraits{}, 1)) {}
 
   StageCost stage(const StageSlice& slice, int layers_before_on_rank) {
@@ -166,8 +170,8 @@ class StagePricer {
       const bool reshard = q_.layout.reshard.value_or(q_.layout.zero_stage() == 3);
       const auto [forward, backward] = sharded_exposure(units_, q_.layout.prefetch.value_or(q_.stack.fsdp_prefetch),
                                                         reshard, price_.contention(Part::fsdp));
-      out.forward.add(Part::fsdp, Price{forward, forward, forward, Basis::interpolated});
-      out.input_grad.add(Part::fsdp, Price{backward, backward, backward, Basis::interpolated});
+      out.forward.add(Part::fsdp, Price{forward, forward, forward, price_.derived()});
+      out.input_grad.add(Part::fsdp, Price{backward, backward, backward, price_.derived()});
       out.forward.host += static_cast<double>(units_.size()) * price_.collective_launch();
       out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.collective_launch();
     }
@@ -181,8 +185,8 @@ class StagePricer {
     out.backward_s = backward.seconds();
   }
 
-  /// Activations of offloaded layers go to the host under the forward pass and come back under the backward pass; what the link
-  /// cannot carry in that time is exposed. Leaves out the copy engines' share of HBM (below 2 %).
+  /// Activations of offloaded layers go to the host under the forward pass and come back under the backward pass; what
+  /// the link cannot carry in that time is exposed. Leaves out the copy engines' share of HBM (below 2 %).
   void offload(StageCost& out) const {
     if (offloaded_bytes_ <= 0) return;
     const double rate = q_.pricer->cluster().node.pcie_bytes_per_second.value;
@@ -202,7 +206,7 @@ class StagePricer {
     const auto hide = [&](Cost& cost, double exchange, double compute) {
       const double held = std::min(exchange, compute);
       const double change = -held + price_.contention(Part::ep) * held;
-      cost.add(Part::ep, Price{change, change, change, Basis::interpolated});
+      cost.add(Part::ep, Price{change, change, change, price_.derived()});
     };
     const double forward = out.forward.device() - out.forward.part(Part::ep);
     const double backward = out.input_grad.device() + out.weight_grad.device() - out.input_grad.part(Part::ep);
