@@ -55,6 +55,10 @@ StageCost whole_model(const StepQuestion& q, const Groups& groups) {
   return stages.front();
 }
 StageCost whole_model(const StepQuestion& q) { return whole_model(q, groups_of(q.layout, h100().cluster())); }
+
+double seconds(Collective op, double bytes, GroupShape shape) {
+  return h100().network().collective(op, bytes, shape).price.seconds;
+}
 GroupShape inside(int ranks) { return {ranks, ranks, static_cast<double>(ranks)}; }
 /// One member a node, with the one port of its GPU.
 GroupShape across(int ranks) { return {ranks, 1, 1}; }
