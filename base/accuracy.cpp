@@ -58,6 +58,7 @@ FamilyAccuracy accuracy_of(std::span<const ScoredRow> rows) {
   std::vector<double> errors, magnitudes, memory;
   std::map<std::string, std::vector<const ScoredRow*>> questions;
   int with_interval = 0, inside = 0;
+  double largest = 0;
   for (const ScoredRow& row : rows) {
     if (!row.skipped.empty()) ++out.skipped;
     if (row.skipped.empty() && row.measured_memory && row.predicted_memory) {
@@ -65,6 +66,10 @@ FamilyAccuracy accuracy_of(std::span<const ScoredRow> rows) {
     }
     if (!row.scored()) continue;
     ++out.n;
+    if (magnitudes.empty() || std::abs(row.error()) > largest) {
+      largest = std::abs(row.error());
+      out.worst = row.id;
+    }
     errors.push_back(row.error());
     magnitudes.push_back(std::abs(row.error()));
     if (row.low_s && row.high_s) {

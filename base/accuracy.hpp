@@ -20,6 +20,7 @@ struct ScoredRow {
   std::string question;  // rows that answer one question (same model, machine and batch) are ranked among
                          // themselves; empty = not ranked
   std::string note;      // what was assumed ("recompute unknown: none")
+  std::string part;      // of its family ("dense", "moe"), for readers; empty = the family is not divided
 
   bool scored() const { return skipped.empty() && measured_s > 0 && predicted_s > 0; }
   double error() const { return predicted_s / measured_s - 1; }
@@ -30,6 +31,7 @@ struct FamilyAccuracy {
   int n = 0;  // rows scored
   int skipped = 0;
   std::optional<double> mape, median_ape, p90_ape, max_ape;
+  std::string worst;                  // id of the row with max_ape, the first of equals
   std::optional<double> bias;         // mean signed error
   std::optional<double> coverage_80;  // share of measured times within [low, high]
   std::optional<double> kendall_tau;  // over pairs of one question that are at least 5 % apart in measured time

@@ -18,9 +18,7 @@ void add_step_options(CLI::App& verb, StepOptionTexts& o) {
   verb.add_option("--redundant", o.redundant, "further copies of hot experts")->default_str(o.redundant);
   verb.add_option("--capacity-factor", o.capacity_factor, "0 = dropless")->default_str(o.capacity_factor);
   verb.add_option("--seed", o.seed, "of the skew")->default_str(o.seed);
-  verb.add_option("--without", o.without,
-                  "switch effects off by name, separated by commas: " + std::string(kEffectNames[0]) + ", " +
-                      std::string(kEffectNames[1]) + ", ...");
+  verb.add_option("--without", o.without, "switch effects off by name, separated by commas: " + effects_text());
 }
 
 Fidelity read_fidelity(const CommonOptions& o) {
@@ -28,6 +26,12 @@ Fidelity read_fidelity(const CommonOptions& o) {
   if (o.network == "bound") return Fidelity::bound;
   if (o.network == "flows") return Fidelity::flows;
   throw InputError("--network", "expected table, bound or flows, got \"" + o.network.substr(0, 60) + "\"");
+}
+
+std::string effects_text() {
+  std::string out;
+  for (const std::string_view name : kEffectNames) out += (out.empty() ? "" : ", ") + std::string(name);
+  return out;
 }
 
 std::uint32_t parse_effects(const std::string& text, const std::string& where) {

@@ -21,6 +21,8 @@ void add_step_options(CLI::App&, StepOptionTexts&);
 /// The model and the batch decide how many experts a skew is drawn for.
 StepOptions read_step_options(const StepOptionTexts&, const CommonOptions&, const Model&, const Workload&);
 Fidelity read_fidelity(const CommonOptions&);
+/// All effects by name, for help texts.
+std::string effects_text();
 /// "launch-floor,bubble" -> bit set; unknown names are errors with "did you mean".
 std::uint32_t parse_effects(const std::string& text, const std::string& where);
 MemoryOptions read_memory_options(const CommonOptions&, const Stack&);

@@ -10,9 +10,10 @@
 #include <set>
 
 #include "base/errors.hpp"
-#include "base/number_text.hpp"
+#include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
 #include "cli/output.hpp"
+#include "cli/step_options.hpp"
 
 namespace shardplan {
 
@@ -26,9 +27,10 @@ constexpr std::array kRowKinds = {
 };
 
 struct Options {
-  std::string rows, format = "text";
-  std::vector<std::string> families;
-  bool leave_out = false;
+  std::string rows, format = "text", without, fail_if, moved_by = "1";
+  GateQuestion gate;
+  ScoreOptions score;
+  bool constants = false;
   std::string fit_constants;
   bool fit_all = false;
 };
@@ -83,10 +85,14 @@ nlohmann::ordered_json json_of(const ScoredRow& row) {
   if (row.predicted_memory) out["predicted_memory_bytes"] = *row.predicted_memory;
   if (!row.skipped.empty()) out["skipped"] = row.skipped;
   if (!row.note.empty()) out["note"] = row.note;
+  if (!row.question.empty()) out["question"] = row.question;
+  if (!row.part.empty()) out["part"] = row.part;
   return out;
 }
 
-nlohmann::ordered_json json_of(const FamilyAccuracy& a) {
+}  // namespace
+
+nlohmann::ordered_json accuracy_json(const FamilyAccuracy& a) {
   return {{"n", a.n},
           {"skipped", a.skipped},
           {"mape", or_null(a.mape)},
@@ -97,61 +103,87 @@ nlohmann::ordered_json json_of(const FamilyAccuracy& a) {
           {"coverage_80", or_null(a.coverage_80)},
           {"kendall_tau", or_null(a.kendall_tau)},
           {"regret", or_null(a.regret)},
-          {"memory_mape", or_null(a.memory_mape)}};
+          {"memory_mape", or_null(a.memory_mape)},
+          {"worst", a.worst.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(a.worst)}};
 }
 
-std::string percent_or_dash(const std::optional<double>& value) {
-  char text[32];
-  if (!value) return "-";
-  std::snprintf(text, sizeof text, "%.1f", 100 * *value);
-  return text;
+namespace {
+
+nlohmann::ordered_json effect_names(std::uint32_t without) {
+  auto out = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < kEffectNames.size(); ++i)
+    if ((without >> i & 1u) != 0) out.push_back(std::string(kEffectNames[i]));
+  return out;
 }
 
-void print_families(const std::map<std::string, FamilyAccuracy>& families) {
-  std::size_t widest = 6;
-  for (const auto& [name, a] : families) widest = std::max(widest, name.size());
-  const int width = static_cast<int>(widest);
-  std::printf("%-*s %6s %8s %7s %7s %7s %7s %7s %9s %6s\n", width, "family", "rows", "skipped", "MAPE%", "median%",
-              "p90%", "max%", "bias%", "within80%", "tau");
-  for (const auto& [name, a] : families) {
-    std::printf("%-*s %6d %8d %7s %7s %7s %7s %7s %9s %6s\n", width, name.c_str(), a.n, a.skipped,
-                percent_or_dash(a.mape).c_str(), percent_or_dash(a.median_ape).c_str(),
-                percent_or_dash(a.p90_ape).c_str(), percent_or_dash(a.max_ape).c_str(), percent_or_dash(a.bias).c_str(),
-                percent_or_dash(a.coverage_80).c_str(),
-                a.kendall_tau ? text_of_number(*a.kendall_tau, 2).c_str() : "-");
-  }
+/// Options that only training runs have.
+void check_kind(const Options& o, const RowFile& file) {
+  if (is_training_runs(file)) return;
+  const auto refuse = [](const char* option) {
+    throw InputError(option, "only training runs (schema shardplan-runs/1) can be asked this");
+  };
+  if (!o.without.empty()) refuse("--without");
+  if (o.score.marked_only) refuse("--marked-only");
+  if (!o.fit_constants.empty()) refuse("--fit-constants");
 }
 
-void print_skips(const std::vector<ScoredRow>& rows) {
-  std::map<std::string, int> reasons;
-  for (const ScoredRow& row : rows) {
-    if (!row.skipped.empty()) ++reasons[row.skipped];
-  }
-  for (const auto& [reason, count] : reasons) std::printf("skipped %d: %s\n", count, reason.c_str());
+void print_answer_json(const Options& o, const std::vector<ScoredRow>& rows, const AccuracyByFamily& families,
+                       const GateAnswer& gate) {
+  nlohmann::ordered_json out{{"rows", nlohmann::ordered_json::array()}, {"families", nlohmann::ordered_json::object()}};
+  out["leave_out"] = o.score.leave_out;
+  if (o.score.marked_only) out["marked_only"] = true;
+  if (o.score.without != 0) out["without"] = effect_names(o.score.without);
+  for (const ScoredRow& row : rows) out["rows"].push_back(json_of(row));
+  for (const auto& [name, accuracy] : families)
+    (name == kOverall ? out[name] : out["families"][name]) = accuracy_json(accuracy);
+  add_gate_json(out, o.gate, gate, families);
+  print_json(out);
 }
 
-void run(const Options& o) {
+void print_answer_text(const Options& o, const std::vector<ScoredRow>& rows, const AccuracyByFamily& families,
+                       const GateAnswer& gate, bool runs) {
+  const char* how = !o.score.leave_out ? ""
+                    : runs             ? "; each row predicted with constants fitted on the other half of the questions"
+                           : "; each row predicted from tables fitted without it, its fold (kernels) or its whole "
+                             "curve (collectives)";
+  std::printf("Predicted against measured: error = predicted / measured - 1%s.\n", how);
+  if (o.score.marked_only) std::printf("Only times and memory that the file marks as fit for scoring.\n");
+  if (o.score.without != 0) std::printf("Switched off: %s.\n", o.without.c_str());
+  std::printf("within80%% = share of measured values inside the stated 80 %% interval.\n");
+  if (runs)
+    std::printf(
+        "tau = rank correlation of the layouts of one question (pairs at least 5 %% apart); regret = time lost by "
+        "taking "
+        "the\npredicted best of a question instead of the measured best, mean; memory = mean absolute error.\n");
+  std::printf("\n");
+  print_accuracy(rows, runs);
+  print_gate(o.gate, gate, families);
+}
+
+void read_gate(Options& o) {
+  if (!o.fail_if.empty()) o.gate.limits = parse_gate_limits(o.fail_if, "--fail-if");
+  o.gate.moved_by = parse_number(o.moved_by, "--moved-by") / 100;
+}
+
+void run(Options& o) {
+  if (o.constants) return print_step_constants(o.score.leave_out, o.format == "json");
+  if (o.rows.empty()) throw InputError("--rows", "is required");
+  read_gate(o);
+  o.score.without = parse_effects(o.without, "--without");
   const RowFile file = read_rows(o.rows);
+  check_kind(o, file);
   if (!o.fit_constants.empty()) return fit_step_constants(file, o.fit_constants, o.fit_all);
-  std::vector<ScoredRow> rows = score(file, {o.families, o.leave_out});
-  keep_families(rows, o.families);
-  const auto families = accuracy_by_family(rows);
+  std::vector<ScoredRow> rows = score(file, o.score);
+  keep_families(rows, o.score.families);
+  AccuracyByFamily families = accuracy_by_family(rows);
+  families[std::string(kOverall)] = accuracy_of(rows);
+  const GateAnswer gate = ask_gate(o.gate, rows, families, o.score);
   if (o.format == "json") {
-    nlohmann::ordered_json out{{"rows", nlohmann::ordered_json::array()},
-                               {"families", nlohmann::ordered_json::object()}};
-    out["leave_out"] = o.leave_out;
-    for (const ScoredRow& row : rows) out["rows"].push_back(json_of(row));
-    for (const auto& [name, accuracy] : families) out["families"][name] = json_of(accuracy);
-    return print_json(out);
+    print_answer_json(o, rows, families, gate);
+  } else {
+    print_answer_text(o, rows, families, gate, is_training_runs(file));
   }
-  std::printf(
-      "Predicted against measured: error = predicted / measured - 1%s.\n",
-      o.leave_out
-          ? "; each row predicted from tables fitted without it, its fold (kernels) or its whole curve (collectives)"
-          : "");
-  std::printf("within80%% = share of measured values inside the stated 80 %% interval.\n\n");
-  print_families(families);
-  print_skips(rows);
+  if (!gate.broken.empty()) throw ExitCode{1};
 }
 
 }  // namespace
@@ -161,14 +193,38 @@ std::span<const RowKind> row_kinds() { return kRowKinds; }
 void add_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("validate", "Score predictions against measured rows.");
-  verb->add_option("--rows", options->rows, "CSV or JSON file; its header tells what the rows are")->required();
-  verb->add_option("--family", options->families, "only these families (repeat for more)");
-  verb->add_flag("--leave-out", options->leave_out, "predict each row from tables fitted without it");
+  verb->add_option("--rows", options->rows, "CSV or JSON file; its header tells what the rows are");
+  verb->add_option("--family", options->score.families, "only these families (repeat for more)");
+  verb->add_flag("--leave-out", options->score.leave_out,
+                 "predict each row from tables or constants fitted without it; of training runs, only the half of the "
+                 "questions that the constants were not fitted on");
+  verb->add_flag("--marked-only", options->score.marked_only,
+                 "training runs: only times (score) and memory (score_memory) that the file marks as fit for scoring");
+  verb->add_option("--without", options->without,
+                   "training runs: switch effects off, separated by commas: " + effects_text());
+  verb->add_option("--baseline", options->gate.baseline,
+                   "a saved answer of --format json: name the rows and families that moved since");
+  verb->add_option("--moved-by", options->moved_by, "percent by which a prediction must change to have moved")
+      ->default_str(options->moved_by);
+  verb->add_option(
+      "--fail-if", options->fail_if,
+      "exit with 1 if a limit is broken: [FAMILY:]FIGURE>NUMBER or <NUMBER, separated by commas. Figures: mape, "
+      "median, "
+      "p90, max, bias (absolute), regret, memory in percent; tau, coverage (0 to 1), rows, skipped plain. A signed "
+      "number "
+      "(mape>+1) is a change against --baseline. Without FAMILY every family is held to it; \"overall\" is all rows");
+  verb->add_flag("--constants", options->constants,
+                 "print the step's fitted constants instead (with --leave-out: those fitted on half of the questions)");
   verb->add_option("--fit-constants", options->fit_constants,
                    "training runs only: fit the step's constants on half of the questions and write them to this file");
   verb->add_flag("--fit-all", options->fit_all, "with --fit-constants: fit on all questions");
   add_format_option(*verb, options->format);
-  verb->footer("Example:\n  shardplan validate --rows gemm_shapes.csv --leave-out");
+  verb->footer(
+      "Exit: 0 answered, 1 a limit of --fail-if is broken, 2 bad input.\n"
+      "Example:\n  shardplan validate --rows gemm_shapes.csv --leave-out\n"
+      "  shardplan validate --rows runs.json --format json > saved.json\n"
+      "  shardplan validate --rows runs.json --baseline saved.json --fail-if "
+      "\"mape>+1,mlperf:mape>5,overall:tau<0.8\"");
   verb->callback([options] { run(*options); });
 }
 

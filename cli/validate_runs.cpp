@@ -11,6 +11,24 @@ bool is_training_runs(const RowFile& file) {
   return schema && schema->is_string() && schema->text().rfind("shardplan-runs/", 0) == 0;
 }
 
+namespace {
+
+/// Figures that the file does not mark as fit for scoring are dropped, rows without any with them.
+void keep_marked(const std::vector<RunQuestion>& runs, std::vector<ScoredRow>& rows) {
+  std::vector<ScoredRow> kept;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const MeasuredRun& run = runs[i].run;
+    if (!run.score && !run.score_memory) continue;
+    ScoredRow row = std::move(rows[i]);
+    if (!run.score) row.measured_s = 0;
+    if (!run.score_memory) row.measured_memory.reset();
+    kept.push_back(std::move(row));
+  }
+  rows = std::move(kept);
+}
+
+}  // namespace
+
 std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptions& options) {
   const ConstantSet set = options.leave_out ? ConstantSet::half : ConstantSet::all;
   PricerShelf shelf(set);
@@ -20,7 +38,9 @@ std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptio
       if (!q.run.skipped && in_fit(q.run))
         q.run.skipped = "belongs to the half of the questions that constants are fitted on";
   }
-  return score_runs(runs, shelf, 0);
+  std::vector<ScoredRow> rows = score_runs(runs, shelf, options.without);
+  if (options.marked_only) keep_marked(runs, rows);
+  return rows;
 }
 
 void fit_step_constants(const RowFile& file, const std::string& out, bool all) {

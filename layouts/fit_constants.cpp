@@ -210,12 +210,15 @@ class Fit {
     out["schema"] = "shardplan-step-constants/1";
     out["source"] = "fitted by `shardplan validate --rows runs.json --fit-constants` on measured training runs";
     nlohmann::ordered_json stacks = nlohmann::ordered_json::object(), machines = nlohmann::ordered_json::object();
+    nlohmann::ordered_json counts;
     for (const Knob& k : knobs_) {
       // Four significant digits: more would claim what the fit does not know.
       const double digits = std::pow(10, 3 - std::floor(std::log10(k.value)));
       const double value = std::round(k.value * digits) / digits;
       (k.stack != nullptr ? stacks : machines)[k.scope][k.name] = value;
+      if (k.machine != nullptr) counts[k.scope][k.name] = k.rows.size();
     }
+    for (auto& [name, machine] : machines.items()) machine["rows"] = counts[name];
     for (auto& [name, stack] : stacks.items()) {
       stack["residual_sd"] = std::round(1e4 * spread_of(name, false)) / 1e4;
       if (!errors_of(name, true).empty()) stack["residual_sd_moe"] = std::round(1e4 * spread_of(name, true)) / 1e4;

@@ -107,6 +107,7 @@ std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>& runs, PricerSh
     row.question = run.question;
     row.measured_s = run.step_time_s.value_or(0);
     row.measured_memory = run.memory_bytes;
+    if (!run.model.layers.empty()) row.part = run.model.has_moe() ? "moe" : "dense";
     row.skipped = run.skipped.value_or("");
     if (row.skipped.empty()) {
       try {

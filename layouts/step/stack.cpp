@@ -58,7 +58,6 @@ void read_into(Stack& s, const Field& f) {
                 "cuda_graphs",
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
-
                 "broadcast_zero1",
                 "balances_stages",
                 "cp_by",
@@ -203,8 +202,9 @@ std::vector<std::string> stack_names() {
   return names;
 }
 
-MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels, ConstantSet set) {
-  const Gpu& gpu = cluster.gpu;
+Field step_constants_document(ConstantSet set) { return embedded(constants_file(set)); }
+
+MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& kernels) {
   MachineConstants m;
   m.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
   m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
@@ -218,6 +218,12 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
     m.attention[static_cast<std::size_t>(AttentionLibrary::fa2)] *= kOverHopperKernels;
     m.attention[static_cast<std::size_t>(AttentionLibrary::triton)] *= kOverHopperKernels;
   }
+  return m;
+}
+
+MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels, ConstantSet set) {
+  const Gpu& gpu = cluster.gpu;
+  MachineConstants m = unfitted_machine_constants(gpu, kernels);
   const Field machines = embedded(constants_file(set)).at("machines");
   for (const MachineConstantRow& row : machine_constant_rows()) {
     const std::string scope = row.scope == MachineScope::gpu

@@ -41,6 +41,10 @@ struct MachineConstants {
 /// the other half is reported with.
 enum class ConstantSet { all, half };
 MachineConstants machine_constants(const Cluster&, const KernelModel&, ConstantSet = ConstantSet::all);
+/// What stands in where nothing was fitted: the kernel tables' sustained rates, networks as modelled.
+MachineConstants unfitted_machine_constants(const Gpu&, const KernelModel&);
+/// The data file of the fitted constants.
+Field step_constants_document(ConstantSet);
 /// "infiniband-400": kind of network and Gbit/s a GPU, the name under which its constants are kept.
 std::string fabric_key(const Cluster&);
 /// The GPU whose kernel tables this one uses.

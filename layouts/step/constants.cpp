@@ -1,0 +1,94 @@
+#include "layouts/step/constants.hpp"
+
+#include <array>
+
+#include "hardware/cluster.hpp"
+
+namespace shardplan {
+
+namespace {
+
+struct Meaning {
+  std::string_view name, text;
+};
+constexpr std::array kMeanings = {
+    Meaning{"bf16", "seconds of 16-bit matrix products in a hot step over the kernel tables'"},
+    Meaning{"fp8", "the same for FP8 products"},
+    Meaning{"fp8_row", "the same for FP8 products with a scale a row"},
+    Meaning{"fp4", "the same for FP4 products"},
+    Meaning{"attention_fa2", "seconds of FlashAttention 2 in a step over the tables'"},
+    Meaning{"attention_cudnn", "seconds of cuDNN's fused attention in a step over the tables'"},
+    Meaning{"attention_triton", "seconds of Triton's FlashAttention in a step over the tables'"},
+    Meaning{"attention_unfused", "seconds of unfused attention in a step over its memory traffic's"},
+    Meaning{"network_factor", "seconds of collectives between nodes over the network model's"},
+    Meaning{"message_s", "fixed seconds of one pipeline message between nodes"},
+    Meaning{"kernel_launch_s", "host seconds from one kernel launch to the next"},
+    Meaning{"step_s", "host seconds a step that nothing hides"},
+    Meaning{"compute_factor", "device seconds of this stack over the kernel tables'"},
+    Meaning{"residual_sd", "spread of ln(measured / predicted) on dense runs: the interval's"},
+    Meaning{"residual_sd_moe", "the same on runs with experts"},
+};
+
+std::string_view meaning_of(std::string_view name) {
+  for (const Meaning& m : kMeanings)
+    if (m.name == name) return m.text;
+  return "";
+}
+
+constexpr std::string_view kind_of(MachineScope scope) {
+  return scope == MachineScope::gpu ? "gpu" : scope == MachineScope::family ? "gpu-family" : "fabric";
+}
+
+/// Constants of a scope before any fit; nothing where no GPU of the program belongs to it.
+std::optional<MachineConstants> unfitted(MachineScope scope, const std::string& name) {
+  if (scope == MachineScope::fabric) return MachineConstants{};
+  for (const std::string& gpu_name : gpu_names()) {
+    const Gpu gpu = load_cluster(gpu_name).gpu;
+    if ((scope == MachineScope::gpu ? gpu.name : family_key(gpu)) == name)
+      return unfitted_machine_constants(gpu, KernelModel(gpu, Rates::calibrated));
+  }
+  return {};
+}
+
+void add_machine(std::vector<FittedConstant>& out, const std::string& scope, const Field& f) {
+  const auto rows = f.find("rows");
+  for (const MachineConstantRow& row : machine_constant_rows()) {
+    const auto value = f.find(row.name);
+    if (!value) continue;
+    FittedConstant c{kind_of(row.scope), scope, row.name,  row.unit, meaning_of(row.name),
+                     value->positive(),  {},    row.least, row.most, {}};
+    if (auto before = unfitted(row.scope, scope)) c.neutral = row.member(*before);
+    if (rows)
+      if (const auto n = rows->find(row.name)) c.rows = static_cast<int>(n->count(0, 1 << 30));
+    out.push_back(std::move(c));
+  }
+}
+
+void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const Field& f) {
+  std::optional<int> rows;
+  if (const auto n = f.find("rows")) rows = static_cast<int>(n->count(0, 1 << 30));
+  const StackConstants before;
+  for (const StackConstantRow& row : stack_constant_rows())
+    if (const auto v = f.find(row.name))
+      out.push_back({"stack", scope, row.name, row.unit, meaning_of(row.name), v->positive(), before.*row.member,
+                     row.least, row.most, rows});
+  const auto spread = [&](const char* name, double neutral) {
+    if (const auto v = f.find(name))
+      out.push_back({"stack", scope, name, "1", meaning_of(name), v->positive(), neutral, 0, 0, rows});
+  };
+  spread("residual_sd", before.residual_sd);
+  spread("residual_sd_moe", before.residual_sd_moe);
+}
+
+}  // namespace
+
+std::vector<FittedConstant> fitted_constants(ConstantSet set) {
+  std::vector<FittedConstant> out;
+  const Field document = step_constants_document(set);
+  const Field machines = document.at("machines"), stacks = document.at("stacks");
+  for (const std::string& name : machines.keys()) add_machine(out, name, machines.at(name));
+  for (const std::string& name : stacks.keys()) add_stack(out, name, stacks.at(name));
+  return out;
+}
+
+}  // namespace shardplan
