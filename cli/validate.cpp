@@ -14,6 +14,7 @@
 #include "base/suggest.hpp"
 #include "cli/output.hpp"
 #include "cli/step_options.hpp"
+#include "layouts/score_runs.hpp"
 
 namespace shardplan {
 
@@ -33,6 +34,7 @@ struct Options {
   bool constants = false;
   std::string fit_constants;
   bool fit_all = false;
+  std::string fit_rounds = std::to_string(kFitRounds);
 };
 
 RowFile read_rows(const std::string& path) {
@@ -172,7 +174,11 @@ void run(Options& o) {
   o.score.without = parse_effects(o.without, "--without");
   const RowFile file = read_rows(o.rows);
   check_kind(o, file);
-  if (!o.fit_constants.empty()) return fit_step_constants(file, o.fit_constants, o.fit_all);
+  if (!o.fit_constants.empty()) {
+    const std::int64_t rounds = parse_count(o.fit_rounds, "--fit-rounds");
+    if (rounds > 1000) throw InputError("--fit-rounds", "out of range: " + o.fit_rounds + " is above 1000");
+    return fit_step_constants(file, o.fit_constants, o.fit_all, static_cast<int>(rounds));
+  }
   std::vector<ScoredRow> rows = score(file, o.score);
   keep_families(rows, o.score.families);
   AccuracyByFamily families = accuracy_by_family(rows);
@@ -218,6 +224,9 @@ void add_validate(CLI::App& app) {
   verb->add_option("--fit-constants", options->fit_constants,
                    "training runs only: fit the step's constants on half of the questions and write them to this file");
   verb->add_flag("--fit-all", options->fit_all, "with --fit-constants: fit on all questions");
+  verb->add_option("--fit-rounds", options->fit_rounds,
+                   "with --fit-constants: at most so many rounds; 0 keeps the values and counts rows and spreads anew")
+      ->default_str(options->fit_rounds);
   add_format_option(*verb, options->format);
   verb->footer(
       "Exit: 0 answered, 1 a limit of --fail-if is broken, 2 bad input.\n"

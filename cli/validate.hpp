@@ -72,6 +72,6 @@ void add_gate_json(nlohmann::ordered_json&, const GateQuestion&, const GateAnswe
 nlohmann::ordered_json accuracy_json(const FamilyAccuracy&);
 
 /// Fits the step's constants on the runs of a file and writes step_constants.json.
-void fit_step_constants(const RowFile&, const std::string& out, bool all);
+void fit_step_constants(const RowFile&, const std::string& out, bool all, int rounds);
 
 }  // namespace shardplan

@@ -43,12 +43,12 @@ std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptio
   return rows;
 }
 
-void fit_step_constants(const RowFile& file, const std::string& out, bool all) {
+void fit_step_constants(const RowFile& file, const std::string& out, bool all, int rounds) {
   if (!is_training_runs(file))
     throw InputError(file.path, "constants are fitted on training runs (schema shardplan-runs/1)");
   PricerShelf shelf(all ? ConstantSet::all : ConstantSet::half);
   std::vector<RunQuestion> runs = run_questions(read_runs(file.path), all ? ConstantSet::all : ConstantSet::half);
-  write_text_file(out, fit_constants(runs, shelf, all));
+  write_text_file(out, fit_constants(runs, shelf, all, rounds));
 }
 
 }  // namespace shardplan

@@ -18,7 +18,6 @@ namespace {
 constexpr double kPrior = 0.004;
 constexpr double kPseudoRows = 4;
 constexpr double kSmallestGain = 2e-4;
-constexpr int kRounds = 12;
 // Large steps first: a launch time shows only once it exceeds the device's.
 constexpr std::array<double, 6> kSteps = {6, 3.5, 1.6, 1.2, 1.06, 1.02};
 constexpr double kPriorRows = 4;          // weight of the prior spread below, in rows
@@ -45,13 +44,13 @@ class Fit {
     collect_knobs();
   }
 
-  std::string run() {
+  std::string run(int rounds) {
     errors_.assign(runs_.size(), 0);
     std::vector<std::size_t> everything = fit_rows_;
     apply();
     evaluate(everything, errors_);
     double last = total(everything, errors_) + prior();
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       for (Knob& k : knobs_) improve(k);
       const double now = total(everything, errors_) + prior();
       if (last - now < kSmallestGain * last) break;
@@ -239,8 +238,8 @@ class Fit {
 
 }  // namespace
 
-std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf& shelf, bool all) {
-  return Fit(runs, shelf, all).run();
+std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf& shelf, bool all, int rounds) {
+  return Fit(runs, shelf, all).run(rounds);
 }
 
 }  // namespace shardplan
