@@ -1,11 +1,14 @@
 // Derivations that an expert writes on a whiteboard about routing, balance, exchange and decoding (DeepSeek-V3),
 // through the program's own functions. Where the written figure hides an assumption, the comment names it.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
 
 #include "hardware/cluster.hpp"
 #include "layouts/expert_layer.hpp"
+#include "layouts/expert_placement.hpp"
+#include "layouts/recipes.hpp"
 #include "models/coverage.hpp"
 #include "models/load_model.hpp"
 #include "models/parameters.hpp"
@@ -255,4 +258,24 @@ TEST_CASE("M5: models by name", "[whiteboard][experts]") {
 
 TEST_CASE("routing replay of an 8,192-token sequence costs 7.6 MB", "[whiteboard][experts]") {
   CHECK(replay_bytes(8192, moe().top_k, 58) == Approx(7.6e6).epsilon(0.01));
+}
+
+TEST_CASE("M1.12, M4.23, M4.24, M5.03: what sparse models store and where", "[whiteboard]") {
+  // 16 bytes a parameter of 671 B: 10.7 TB of mixed-precision Adam.
+  CHECK(find_recipe("whiteboard").total() * static_cast<double>(count_parameters(v3()).total) ==
+        Approx(10.7e12).epsilon(0.005));
+  // Decoding on 144 GPUs: eighteen nodes; with 32 redundant experts two routed ones a GPU, in prefill on 32 GPUs nine.
+  CHECK(144 / h100().node.gpus == 18);
+  const std::vector<double> loads(256, 1.0);
+  for (const auto& [gpus, each] : {std::pair{144, 2}, std::pair{32, 9}}) {
+    const ExpertPlacement placed = place_balanced(loads, gpus, 32);
+    CHECK(placed.physical() == 288);
+    for (const auto& held : placed.on_gpu) CHECK(static_cast<int>(held.size()) == each);
+  }
+  // Llama 4 Maverick without its vision tower: 400 B stored, 17 B used, 128 experts in every second layer.
+  const Model maverick = load_model("llama-4-maverick-17b-128e");
+  CHECK(static_cast<double>(count_parameters(maverick).total) == Approx(400e9).epsilon(0.003));
+  CHECK(first_moe(maverick)->experts == 128);
+  CHECK(std::count_if(maverick.layers.begin(), maverick.layers.end(),
+                      [](const Layer& l) { return l.moe.has_value(); }) == 24);
 }
