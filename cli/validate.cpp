@@ -28,7 +28,8 @@ constexpr std::array kRowKinds = {
 };
 
 struct Options {
-  std::string rows, format = "text", without, fail_if, moved_by = "1";
+  std::string rows, format = "text", without, moved_by = "1";
+  std::optional<std::string> fail_if;
   GateQuestion gate;
   ScoreOptions score;
   bool constants = false;
@@ -163,7 +164,7 @@ void print_answer_text(const Options& o, const std::vector<ScoredRow>& rows, con
 }
 
 void read_gate(Options& o) {
-  if (!o.fail_if.empty()) o.gate.limits = parse_gate_limits(o.fail_if, "--fail-if");
+  if (o.fail_if) o.gate.limits = parse_gate_limits(*o.fail_if, "--fail-if");
   o.gate.moved_by = parse_number(o.moved_by, "--moved-by") / 100;
 }
 
@@ -212,13 +213,21 @@ void add_validate(CLI::App& app) {
                    "a saved answer of --format json: name the rows and families that moved since");
   verb->add_option("--moved-by", options->moved_by, "percent by which a prediction must change to have moved")
       ->default_str(options->moved_by);
+  const auto keep_limits = [options](const std::vector<std::string>& given) {
+    for (const std::string& text : given) options->fail_if = options->fail_if ? *options->fail_if + "," + text : text;
+    return true;
+  };
   verb->add_option(
-      "--fail-if", options->fail_if,
-      "exit with 1 if a limit is broken: [FAMILY:]FIGURE>NUMBER or <NUMBER, separated by commas. Figures: mape, "
-      "median, "
-      "p90, max, bias (absolute), regret, memory in percent; tau, coverage (0 to 1), rows, skipped plain. A signed "
-      "number "
-      "(mape>+1) is a change against --baseline. Without FAMILY every family is held to it; \"overall\" is all rows");
+          "--fail-if", keep_limits,
+          "exit with 1 if a limit is broken: [FAMILY:]FIGURE>NUMBER or <NUMBER, separated by commas. Figures: mape, "
+          "median, "
+          "p90, max, bias (absolute), regret, memory in percent; tau, coverage (0 to 1), rows, skipped plain. A signed "
+          "number "
+          "(mape>+1) is a change against --baseline. Without FAMILY every family is held to it; \"overall\" is all "
+          "rows")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_flag("--constants", options->constants,
                  "print the step's fitted constants instead (with --leave-out: those fitted on half of the questions)");
   verb->add_option("--fit-constants", options->fit_constants,
@@ -234,7 +243,11 @@ void add_validate(CLI::App& app) {
       "  shardplan validate --rows runs.json --format json > saved.json\n"
       "  shardplan validate --rows runs.json --baseline saved.json --fail-if "
       "\"mape>+1,mlperf:mape>5,overall:tau<0.8\"");
-  verb->callback([options] { run(*options); });
+  verb->callback([options, verb] {
+    if (verb->count("--baseline") > 0 && options->gate.baseline.empty())
+      throw InputError("--baseline", "expected a file, got \"\"");
+    run(*options);
+  });
 }
 
 }  // namespace shardplan

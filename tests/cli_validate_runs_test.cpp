@@ -227,6 +227,8 @@ TEST_CASE("Limits without a baseline: exit 0 within, 1 beyond", "[cli][validate]
   CHECK(beyond.code == 1);
   CHECK(beyond.text.find("gate: FAILED") != std::string::npos);
   CHECK(run(kRows + "--family alpha --fail-if 'rows<6'").code == 1);
+  for (const std::string both : {"--fail-if 'rows>100' --fail-if 'rows>0'", "--fail-if 'rows>0' --fail-if 'rows>100'"})
+    CHECK(run(kRows + both).code == 1);
 }
 
 TEST_CASE("What cannot be compared is exit 2 and one line", "[cli][validate]") {
@@ -238,6 +240,8 @@ TEST_CASE("What cannot be compared is exit 2 and one line", "[cli][validate]") {
   const std::pair<std::string, std::string> rows[] = {
       {kRows + "--fail-if 'mape=3'",
        "error: --fail-if: \"mape=3\": expected [FAMILY:]FIGURE>NUMBER or [FAMILY:]FIGURE<NUMBER\n"},
+      {kRows + "--baseline ''", "error: --baseline: expected a file, got \"\"\n"},
+      {kRows + "--fail-if ''", "error: --fail-if: \"\": an empty limit\n"},
       {kRows + "--fail-if 'mape>+3'",
        "error: --fail-if: \"mape>+3\": a signed number is a change: it needs --baseline\n"},
       {kRows + "--fail-if 'alpa:mape>3'",
