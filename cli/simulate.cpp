@@ -5,13 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.hpp"
+#include "base/field.hpp"
 #include "base/number_text.hpp"
-#include "base/suggest.hpp"
+#include "base/quantity_text.hpp"
+#include "cli/explain_text.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "cli/step_options.hpp"
 #include "cli/step_text.hpp"
 #include "cli/verbs.hpp"
+#include "layouts/step/unpriced.hpp"
 
 namespace shardplan {
 namespace {
@@ -19,7 +22,33 @@ namespace {
 struct Options {
   CommonOptions common;
   StepOptionTexts step;
+  std::string trace, jitter = "0", jitter_seed = "1";
+  std::vector<std::string> stragglers;
+  bool all_ranks = false, explain = false;
 };
+
+/// "12:1.5" -> rank 12 takes 1.5 times as long.
+void read_straggler(const std::string& text, RankSpread& out) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos)
+    throw InputError("--straggler", "expected RANK:FACTOR (12:1.5), got \"" + text.substr(0, 60) + "\"");
+  const std::int64_t rank = parse_count(text.substr(0, colon), "--straggler");
+  const double factor = parse_number(text.substr(colon + 1), "--straggler");
+  if (factor < 0.01 || factor > 1000)
+    throw InputError("--straggler", "out of range: a factor lies between 0.01 and 1000");
+  if (!out.stragglers.emplace(rank, factor).second)
+    throw InputError("--straggler", "rank " + std::to_string(rank) + " is named twice");
+}
+
+RankSpread read_spread(const Options& o) {
+  RankSpread out;
+  out.jitter = parse_number(o.jitter, "--jitter");
+  if (out.jitter < 0 || out.jitter > 2)
+    throw InputError("--jitter", "out of range: a relative standard deviation lies between 0 and 2");
+  out.seed = static_cast<std::uint64_t>(parse_count(o.jitter_seed, "--jitter-seed"));
+  for (const std::string& text : o.stragglers) read_straggler(text, out);
+  return out;
+}
 
 void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& memory, const CommonOptions& o) {
   std::printf("%s on %lld x %s, sequence %lld, global batch %lld, %s\n", q.model->name.c_str(),
@@ -35,8 +64,9 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
   std::printf("bubble      %s over ideal, %s over total, %s of the longest window; %lld micro-batches\n",
               text_of_percent(s.over_ideal).c_str(), text_of_percent(s.over_total).c_str(),
               text_of_percent(s.window).c_str(), static_cast<long long>(s.microbatches));
-  std::printf("memory      %s of %s on the fullest rank: %s\n\n", text_of_bytes(memory.peak_bytes()).c_str(),
+  std::printf("memory      %s of %s on the fullest rank: %s\n", text_of_bytes(memory.peak_bytes()).c_str(),
               text_of_bytes(memory.capacity_bytes).c_str(), memory.fits ? "fits" : "DOES NOT FIT");
+  std::printf("%s%s", critical_path_text(s).c_str(), replicas_text(q, s).c_str());
   std::printf("where the step goes (pipeline rank %d, the busiest)\n%s", s.busiest_rank,
               step_breakdown_text(s).c_str());
   std::printf("  stands on            ");
@@ -61,11 +91,22 @@ void run(const Options& o) {
   q.workload = workload;
   q.stack = load_stack(o.common.stack, "--stack");
   q.options = read_step_options(o.step, o.common, model, q.workload);
+  q.options.keep_trace = true;
+  q.options.all_ranks = o.all_ranks;
+  q.options.spread = read_spread(o);
   if (q.layout.gpus() != read_gpus(o.common))
     throw InputError("--layout", "uses " + std::to_string(q.layout.gpus()) + " GPUs, --gpus says " + o.common.gpus);
   const StepReport s = simulate_step(q);
-  const MemoryReport memory = memory_of(model, cluster, q.layout, workload, read_memory_options(o.common, q.stack));
-  if (!o.common.json()) return print_text(q, s, memory, o.common);
+  const MemoryOptions memory_options = read_memory_options(o.common, q.stack);
+  const MemoryReport memory = memory_of(model, cluster, q.layout, workload, memory_options);
+  const std::vector<std::string> unpriced = unpriced_words(q);
+  for (const std::string& what : unpriced) print_warning(what);
+  if (!o.trace.empty()) write_text_file(o.trace, chrome_trace(*s.trace));
+  if (!o.common.json()) {
+    print_text(q, s, memory, o.common);
+    if (o.explain) std::printf("%s", explanation_text(explain_step(q, memory_options, s, memory)).c_str());
+    return;
+  }
   nlohmann::ordered_json out;
   out["model"] = model.name;
   out["cluster"] = cluster.name;
@@ -75,7 +116,11 @@ void run(const Options& o) {
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
   add_step_json(out, q, s, memory);
+  out["critical_path"] = critical_path_json(s);
+  if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, s);
+  out["not_priced"] = unpriced;
   add_memory_json(out, memory);
+  if (o.explain) out["explain"] = explanation_json(explain_step(q, memory_options, s, memory));
   print_json(out);
 }
 
@@ -87,6 +132,14 @@ void add_simulate(CLI::App& app) {
   add_question_options(*verb, options->common);
   add_layout_option(*verb, options->common);
   add_step_options(*verb, options->step);
+  verb->add_option("--trace", options->trace, "write the step as a Chrome / Perfetto trace, a process a pipeline rank");
+  verb->add_flag("--all-ranks", options->all_ranks, "price and replay every rank of the job");
+  verb->add_option("--jitter", options->jitter, "relative standard deviation of each rank's pass times (0.02)")
+      ->default_str(options->jitter);
+  verb->add_option("--jitter-seed", options->jitter_seed, "of the jitter")->default_str(options->jitter_seed);
+  verb->add_option("--straggler", options->stragglers, "RANK:FACTOR: this rank's passes take so many times as long");
+  verb->add_flag("--explain", options->explain,
+                 "the three single changes that would help most, and the nearest measured run");
   verb->footer(
       "Example:\n  shardplan simulate --model llama-3.1-70b --cluster h100-sxm --gpus 512 --layout \"tp8 pp4 dp16 "
       "vpp5\" "

@@ -17,7 +17,9 @@ std::vector<std::pair<std::string, double>> breakdown(const StepReport& s) {
   std::vector<std::pair<std::string, double>> out;
   for (std::size_t i = 0; i < kParts; ++i)
     if (static_cast<Part>(i) != Part::launch) out.emplace_back(kPartNames[i], s.busiest.parts[i]);
-  out.emplace_back("launch", s.busy_s - s.busiest.device());
+  out.emplace_back("launch", s.launch_s);
+  out.emplace_back("blocking_sends", s.blocking_s);
+  if (s.jitter_s != 0) out.emplace_back("jitter", s.jitter_s);
   out.emplace_back("bubble", s.bubble_s);
   out.emplace_back("gradient_reduction", s.reduce_exposed_s);
   out.emplace_back("optimizer", s.optimizer_s);
@@ -51,12 +53,10 @@ void add_step_json(ordered_json& out, const StepQuestion& q, const StepReport& s
   ordered_json parts = ordered_json::object();
   for (const auto& [name, seconds] : breakdown(s)) parts[name] = seconds;
   out["breakdown_s"] = std::move(parts);
-  out["exposed_s"] = {{"tp", s.busiest.part(Part::tp)},
-                      {"cp", s.busiest.part(Part::cp)},
-                      {"ep", s.busiest.part(Part::ep)},
-                      {"dp", s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s},
-                      {"pp", s.bubble_s},
-                      {"optimizer", s.optimizer_s}};
+  out["exposed_s"] = {
+      {"tp", s.busiest.part(Part::tp)},  {"cp", s.busiest.part(Part::cp)},
+      {"ep", s.busiest.part(Part::ep)},  {"dp", s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s},
+      {"pp", s.bubble_s + s.blocking_s}, {"optimizer", s.optimizer_s}};
   ordered_json basis = ordered_json::object();
   const double device = std::max(1e-30, s.busiest.device());
   for (std::size_t i = 0; i < kBasisNames.size(); ++i)

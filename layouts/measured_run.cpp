@@ -35,7 +35,9 @@ std::int64_t needed(const Field& f, const char* key) {
   return v->count(1);
 }
 
-Model read_model(const Field& f) {
+}  // namespace
+
+Model model_of_run(const Field& f) {
   if (const auto hybrid = f.find("hybrid")) throw InputError("model", "not modelled: " + hybrid->text());
   ModelShape s;
   s.name = text_or(f, "name", "");
@@ -68,7 +70,7 @@ Model read_model(const Field& f) {
   return model_from_shape(s, "model");
 }
 
-Cluster read_cluster(const Field& f) {
+Cluster cluster_of_run(const Field& f) {
   Cluster c = load_cluster(f.at("gpu").text());
   const std::string source = "the run's own row";
   c.node.gpus = degree(f, "gpus_per_node", c.node.gpus);
@@ -83,6 +85,8 @@ Cluster read_cluster(const Field& f) {
   }
   return c;
 }
+
+namespace {
 
 void read_recompute(const Field& f, MeasuredRun& run) {
   const std::string kind = text_or(f, "recompute", "unknown");
@@ -212,8 +216,8 @@ void read_rest(const Field& row, MeasuredRun& run) {
   run.workload.seq_len = needed(row.at("model"), "seq");
   run.workload.global_batch = needed(layout, "global_batch");
   run.workload.precision = parse_precision(run.precision, "layout/precision");
-  run.model = read_model(row.at("model"));
-  run.cluster = read_cluster(row.at("hardware"));
+  run.model = model_of_run(row.at("model"));
+  run.cluster = cluster_of_run(row.at("hardware"));
   read_degrees(layout, run);
   read_recompute(layout, run);
   read_split(layout, run);

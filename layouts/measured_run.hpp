@@ -41,6 +41,9 @@ struct MeasuredRun {
   MemoryKind memory_kind = MemoryKind::unknown;
 };
 
+/// The members "model" and "hardware" of a row: shape numbers; GPU, node and network.
+Model model_of_run(const Field&);
+Cluster cluster_of_run(const Field&);
 /// One row. Throws InputError only where the row has no id; everything else that stands in the way is `skipped`.
 MeasuredRun read_run(const Field& row);
 /// The figure of a prediction that a run's memory is compared with: of that kind (unknown: allocated), largest of the

@@ -115,6 +115,17 @@ std::vector<int> group_members(const Layout& l, RankGroup kind, int rank) {
   }
 }
 
+RankPlace place_of(const Layout& l, int rank) {
+  const Mesh mesh(l);
+  return {mesh.at(rank, Axis::tp), mesh.at(rank, Axis::cp), mesh.at(rank, Axis::dp), mesh.at(rank, Axis::pp)};
+}
+
+int rank_at(const Layout& l, const RankPlace& p) {
+  const Mesh mesh(l);
+  const auto part = [&](Axis a, int at) { return at * mesh.stride[Mesh::index(a)]; };
+  return part(Axis::tp, p.tp) + part(Axis::cp, p.cp) + part(Axis::dp, p.dp) + part(Axis::pp, p.pp);
+}
+
 int domain_gpus(const Cluster& c, std::int64_t gpus) {
   const int domain = std::max(1, c.node.nvlink_domain);
   if (gpus <= domain || gpus % domain == 0) return domain;

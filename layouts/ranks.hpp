@@ -33,6 +33,13 @@ enum class RankGroup {
 /// on the last).
 std::vector<int> group_members(const Layout&, RankGroup, int rank);
 
+/// Place of a rank in the mesh, and back.
+struct RankPlace {
+  int tp = 0, cp = 0, dp = 0, pp = 0;
+};
+RankPlace place_of(const Layout&, int rank);
+int rank_at(const Layout&, const RankPlace&);
+
 /// GPUs of one NVLink domain that a job of `gpus` GPUs uses: all, or where the job is larger than a domain and the
 /// domain does not divide it, the largest number of whole boards that does (64 of the 72 of an NVL72).
 int domain_gpus(const Cluster&, std::int64_t gpus);

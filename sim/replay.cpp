@@ -153,6 +153,20 @@ double Replayer::recorded_makespan(const std::vector<std::vector<double>>& secon
 
 const Replay& Replayer::run(const PassTimes& times) {
   answer_.makespan = makespan(times);
+  return report();
+}
+
+const Replay& Replayer::run_recorded(const std::vector<std::vector<double>>& seconds, double hop) {
+  answer_.makespan = recorded_makespan(seconds, hop);
+  std::fill(busy_.begin(), busy_.end(), 0.0);
+  for (int n = 0; n < nodes(); ++n) {
+    const int position = nodes_.position[n];
+    busy_[nodes_.rank[n]] += position < 0 ? hop : seconds[nodes_.rank[n]][position];
+  }
+  return report();
+}
+
+const Replay& Replayer::report() {
   answer_.max_stage_window = 0;
   for (int r = 0; r < ranks_; ++r) {
     RankReplay& rank = answer_.ranks[r];
@@ -185,10 +199,10 @@ void Replayer::keep_times() {
   }
 }
 
-std::vector<CriticalPass> Replayer::critical_path() const {
-  int node = -1;
+std::vector<CriticalPass> Replayer::critical_path(int rank) const {
+  int node = rank < 0 ? -1 : nodes_.last_node[rank];
   for (const int last : nodes_.last_node) {
-    if (last >= 0 && (node < 0 || end_[last] > end_[node])) node = last;
+    if (rank < 0 && last >= 0 && (node < 0 || end_[last] > end_[node])) node = last;
   }
   std::vector<CriticalPass> path;
   double waited = 0;  // latency between this node and the one after it in the chain

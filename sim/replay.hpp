@@ -115,8 +115,10 @@ class Replayer {
   /// Only the makespan, where every pass has its own duration, by rank and position as in Order::passes (a step that
   /// was recorded); a hop or message costs `hop` seconds. InputError where the shape is another.
   double recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop = 0);
-  /// Of the last run.
-  std::vector<CriticalPass> critical_path() const;
+  /// The whole replay of a recorded step; valid until the next run.
+  const Replay& run_recorded(const std::vector<std::vector<double>>& seconds, double hop = 0);
+  /// Of the last run. With a rank: the chain that decides when that rank's last pass ends.
+  std::vector<CriticalPass> critical_path(int rank = -1) const;
 
   /// Nodes of one sweep: passes, and messages where they are nodes.
   int nodes() const { return static_cast<int>(nodes_.rank.size()); }
@@ -126,6 +128,7 @@ class Replayer {
   void sweep();
   double start_of(int node) const;
   void keep_times();
+  const Replay& report();
 
   int ranks_ = 0;
   bool keep_ = false;

@@ -36,6 +36,16 @@ struct Cost {
     host += times * o.host;
     return *this;
   }
+  /// Takes off seconds that run beside other work; basis and interval shrink with the sum.
+  void hide(Part p, double seconds) {
+    const double before = device();
+    if (seconds <= 0 || before <= 0) return;
+    const double share = 1 - seconds / before;
+    parts[static_cast<std::size_t>(p)] -= seconds;
+    for (double& b : basis) b *= share;
+    low *= share;
+    high *= share;
+  }
   double part(Part p) const { return parts[static_cast<std::size_t>(p)]; }
   double device() const {
     double sum = 0;

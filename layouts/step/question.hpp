@@ -2,6 +2,7 @@
 // Everything that decides one step's time, as a value; and the prices that many questions share.
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,13 +59,24 @@ struct RoutingQuestion {
 /// on one pair of measured runs with forced balance and with real routing (Qwen3-235B at 16k tokens, +24.5 %).
 inline constexpr double kRealRoutingMaxOverMean = 1.3;
 
+/// What makes ranks that do equal work take different times. Every pass of every rank takes its priced time times a
+/// log-normal factor of mean 1 and relative standard deviation `jitter`, drawn from the seed, the rank and the pass;
+/// a straggler's passes take `factor` times as long.
+struct RankSpread {
+  double jitter = 0;
+  std::map<std::int64_t, double> stragglers;  // rank -> factor
+  std::uint64_t seed = 1;
+  bool any() const { return jitter > 0 || !stragglers.empty(); }
+};
+
 struct StepOptions {
   Rates rates = Rates::calibrated;
   Fidelity network = Fidelity::table;
   RoutingQuestion routing;
   std::uint32_t without = 0;  // bit set of effects switched off
-  bool all_ranks = false;     // price and replay every data-parallel replica, not one of each kind
-  bool keep_trace = false;
+  bool all_ranks = false;     // price and replay every rank, not one of each kind
+  bool keep_trace = false;    // fill StepReport::critical and trace
+  RankSpread spread;
 
   bool on(Effect e) const { return (without >> static_cast<unsigned>(e) & 1u) == 0; }
 };

@@ -203,15 +203,18 @@ class StagePricer {
   /// Batch-level overlap runs one micro-batch's all-to-alls under another's compute in the steady state of 1F1B.
   void hide_expert_exchange(StageCost& out) const {
     if (q_.layout.ep_overlap.value_or(EpOverlap::none) != EpOverlap::batch_1f1b) return;
-    const auto hide = [&](Cost& cost, double exchange, double compute) {
-      const double held = std::min(exchange, compute);
-      const double change = -held + price_.contention(Part::ep) * held;
-      cost.add(Part::ep, Price{change, change, change, price_.derived()});
+    // What is left of `all_to_all`, for a schedule that would hide it once more in its pairs.
+    const auto hide = [&](Cost& cost, double& all_to_all, double compute) {
+      const double exchange = cost.part(Part::ep), held = std::min(exchange, compute);
+      if (exchange <= 0) return;
+      const double gone = held * (1 - price_.contention(Part::ep));
+      all_to_all *= 1 - held / exchange;
+      cost.hide(Part::ep, gone);
     };
     const double forward = out.forward.device() - out.forward.part(Part::ep);
     const double backward = out.input_grad.device() + out.weight_grad.device() - out.input_grad.part(Part::ep);
-    hide(out.forward, out.forward.part(Part::ep), backward / 2);
-    hide(out.input_grad, out.input_grad.part(Part::ep), forward + backward / 2);
+    hide(out.forward, out.forward_a2a, backward / 2);
+    hide(out.input_grad, out.backward_a2a, forward + backward / 2);
   }
 
   struct Entry {
@@ -260,21 +263,25 @@ Groups groups_of(const Layout& layout, const Cluster& cluster) {
   return g;
 }
 
+std::vector<int> layers_before_on_rank(const Layout& layout, const std::vector<StageSlice>& slices) {
+  std::vector<int> before(slices.size(), 0);
+  for (int rank = 0; rank < layout.pp; ++rank) {
+    int held = 0;
+    for (int chunk = 0; chunk < layout.slices_per_rank(); ++chunk) {
+      const auto s = static_cast<std::size_t>(layout.slice_of(rank, chunk));
+      before[s] = held;
+      held += slices[s].layers;
+    }
+  }
+  return before;
+}
+
 std::vector<StageCost> price_stages(const StepQuestion& q, const Groups& groups,
                                     const std::vector<StageSlice>& slices) {
   StagePricer pricer(q, groups);
   std::vector<StageCost> out;
   out.reserve(slices.size());
-  // A slice's place among the layers of its pipeline rank decides which of them recompute (full:n).
-  std::vector<int> before(slices.size(), 0);
-  for (int rank = 0; rank < q.layout.pp; ++rank) {
-    int held = 0;
-    for (int chunk = 0; chunk < q.layout.slices_per_rank(); ++chunk) {
-      const auto s = static_cast<std::size_t>(q.layout.slice_of(rank, chunk));
-      before[s] = held;
-      held += slices[s].layers;
-    }
-  }
+  const std::vector<int> before = layers_before_on_rank(q.layout, slices);
   for (std::size_t s = 0; s < slices.size(); ++s) out.push_back(pricer.stage(slices[s], before[s]));
   return out;
 }

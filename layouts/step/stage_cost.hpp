@@ -28,6 +28,9 @@ struct StageCost {
   LocalParameters parameters;
 };
 
+/// Layers that a slice's pipeline rank holds in slices before it: full:n recomputes the first n of a rank.
+std::vector<int> layers_before_on_rank(const Layout&, const std::vector<StageSlice>&);
+
 /// Prices every stage of a split; equal layers are priced once.
 std::vector<StageCost> price_stages(const StepQuestion&, const Groups&, const std::vector<StageSlice>&);
 

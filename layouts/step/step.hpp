@@ -8,6 +8,7 @@
 #include "layouts/step/cost.hpp"
 #include "layouts/step/question.hpp"
 #include "sim/order.hpp"
+#include "sim/trace.hpp"
 
 namespace shardplan {
 
@@ -17,6 +18,38 @@ struct RankStep {
   double pipeline_idle = 0;   // waiting for other ranks
   double reduce_exposed = 0;  // gradient reduction after its last backward pass
   double finish = 0;          // when its gradients are ready
+};
+
+/// One rank of the whole job, with --all-ranks.
+struct JobRank {
+  std::int64_t rank = 0;  // in the layout's order
+  int tp = 0, cp = 0, dp = 0, pipeline_rank = 0;
+  double busy = 0, idle = 0;  // of its passes, until the last pass of its own pipeline
+  double last_end = 0;        // of its last pass
+  double finish = 0;          // when its gradients are reduced: the same on all its data-parallel peers
+};
+
+/// When the pipelines of a job end: its replicas, those that move in step counted once.
+struct ReplicaSpread {
+  std::int64_t replicas = 0, replayed = 0;
+  double least = 0, mean = 0, most = 0;  // seconds of their last pass's end
+};
+
+/// Passes of one kind on one pipeline rank, on the chain that decides the step.
+struct CriticalShare {
+  int rank = 0;
+  PassKind kind = PassKind::forward;
+  std::int64_t passes = 0;
+  double seconds = 0;
+  Cost work;  // of these passes; what exceeds its device seconds is the host's or a blocking send's
+};
+/// The chain that decides the step: passes and messages to the rank whose gradients are ready last, their reduction,
+/// the optimizer, the parameter gather, the host's fixed time. All members add up to the step.
+struct CriticalPath {
+  std::vector<CriticalShare> shares;  // largest first
+  double sends_s = 0;                 // latency of the messages between its passes
+  int last_rank = 0;                  // whose gradients are ready last
+  double reduction_s = 0, optimizer_s = 0, gather_s = 0, fixed_s = 0;
 };
 
 struct StepReport {
@@ -31,11 +64,19 @@ struct StepReport {
   double fixed_s = 0;
   double over_ideal = 0, over_total = 0, window = 0;
   std::int64_t microbatches = 0;
-  Cost busiest;  // all passes of the rank that holds the step, one after the other
+  Cost busiest;  // device seconds of all passes of the busiest rank, what overlapped pairs hide taken off
+  // busy_s = busiest.device() + launch_s + blocking_s + jitter_s
+  double launch_s = 0;    // host launches that the device waited for, bookkeeping of passes
+  double blocking_s = 0;  // pipeline messages that hold the compute stream
+  double jitter_s = 0;    // of --jitter and --straggler
   int busiest_rank = 0;
   double hop_s = 0;  // of one pipeline message
   std::vector<RankStep> ranks;
-  double model_flops = 0;  // of the whole step: matrix products and causal attention, no recompute
+  std::vector<JobRank> job;            // StepOptions::all_ranks
+  ReplicaSpread replicas;              // StepOptions::all_ranks or spread
+  CriticalPath critical;               // StepOptions::keep_trace
+  std::shared_ptr<const Trace> trace;  // StepOptions::keep_trace
+  double model_flops = 0;              // of the whole step: matrix products and causal attention, no recompute
   double model_flops_full_attention = 0;
   double hardware_flops = 0;  // with recomputation
   double tokens = 0;          // of the whole step

@@ -1,0 +1,143 @@
+#include "layouts/step/pipeline.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "base/errors.hpp"
+#include "layouts/step/price.hpp"
+#include "sim/schedules.hpp"
+
+namespace shardplan {
+namespace {
+
+/// Bytes of one pipeline message: 16-bit activations of the micro-batch, sliced over tensor ranks where the sequence is
+/// sharded or the stack scatters and gathers.
+double message_bytes(const StepQuestion& q) {
+  const Layout& l = q.layout;
+  const double full =
+      2.0 * l.mbs * static_cast<double>(q.workload.seq_len) / l.cp * static_cast<double>(q.model->hidden);
+  return l.sequence_parallel() || q.stack.p2p_slices ? full / l.tp : full;
+}
+
+/// One shelf a thread: a Replayer's buffers are not to be shared. Emptied when it has grown large.
+CompiledOrder& compiled_order(const ScheduleRow& schedule, const ScheduleQuestion& ask) {
+  constexpr std::size_t kMost = 64;
+  using Key = std::tuple<std::string_view, int, int, int, int>;
+  thread_local std::map<Key, std::unique_ptr<CompiledOrder>> shelf;
+  const Key key{schedule.name, ask.ranks, ask.microbatches, ask.chunks, ask.group};
+  const auto found = shelf.find(key);
+  if (found != shelf.end()) return *found->second;
+  if (shelf.size() >= kMost) shelf.clear();
+  ReplayOptions options;
+  options.keep_pass_times = true;
+  Order order = schedule.order(ask);
+  Replayer replayer(order, options);
+  return *(shelf[key] = std::make_unique<CompiledOrder>(CompiledOrder{std::move(order), std::move(replayer)}));
+}
+
+}  // namespace
+
+double pair_seconds(const StageCost& forward, const StageCost& backward, double contention) {
+  const double exchange = forward.forward_a2a + backward.backward_a2a;
+  const double compute = forward.forward_s + backward.backward_s - exchange;
+  // A pair's all-to-alls run beside its compute, which slows by the SMs that they hold.
+  return std::max(compute + contention * std::min(exchange, compute), exchange);
+}
+
+Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_t microbatches) {
+  Pipeline p;
+  const Layout& l = q.layout;
+  const ScheduleRow& schedule = find_schedule(l.schedule_name());
+  ScheduleQuestion ask;
+  ask.ranks = l.pp;
+  ask.microbatches = static_cast<int>(microbatches);
+  ask.chunks = schedule.fixed_chunks ? schedule.default_chunks : l.vpp;
+  ask.group = l.group;
+  p.slices = split_stages(l, *q.model);
+  p.stages = price_stages(q, groups, p.slices);
+  if (const auto why = schedule.refuse(ask))
+    throw InputError("--layout", "schedule " + std::string(schedule.name) + ": " + *why);
+  p.compiled = &compiled_order(schedule, ask);
+  const Order& order = p.compiled->order;
+  const StepPricer price(q);
+  if (l.pp > 1 && q.options.on(Effect::p2p)) {
+    p.hop = price.collective(Collective::send_recv, message_bytes(q), groups.hop).seconds;
+    if (q.options.rates == Rates::calibrated) p.hop += groups.hop.crosses() ? q.pricer->constants().message_s : 0;
+  }
+  const double pass = p.pass_s = q.options.rates == Rates::calibrated && l.pp > 1 ? q.stack.constants.pass_s : 0;
+  const double blocking = p.blocking = q.stack.p2p_overlap ? 0 : p.hop;
+  const auto n = static_cast<std::size_t>(order.stages());
+  for (auto* v : {&p.times.forward, &p.times.backward, &p.times.input_grad, &p.times.weight_grad, &p.times.overlapped,
+                  &p.times.hop_forward, &p.times.hop_backward})
+    v->assign(n, 0);
+  const auto slots = static_cast<std::int32_t>(p.stages.size());
+  for (std::size_t s = 0; s < n; ++s) {
+    const StageCost& stage = p.stages.at(static_cast<std::size_t>(order.layer_slot[s]));
+    p.times.forward[s] = stage.forward_s + pass + (order.next[s] >= 0 ? blocking : 0);
+    p.times.backward[s] = stage.backward_s + pass + (order.previous[s] >= 0 ? blocking : 0);
+    p.times.input_grad[s] = stage.input_grad_s + pass;
+    p.times.weight_grad[s] = stage.weight_grad_s;
+    p.times.hop_forward[s] = p.times.hop_backward[s] = p.hop;
+    // The backward half of a pair belongs to the stage of the other direction on the same rank.
+    const std::int32_t partner = slots - 1 - order.layer_slot[s];
+    p.times.overlapped[s] =
+        pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass;
+  }
+  return p;
+}
+
+std::vector<std::int32_t> Pipeline::held_by(int rank) const {
+  std::vector<std::int32_t> out;
+  for (std::size_t s = 0; s < order().rank_of_stage.size(); ++s)
+    if (order().rank_of_stage[s] == rank) out.push_back(static_cast<std::int32_t>(s));
+  return out;
+}
+
+PassWork work_of(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
+  PassWork out;
+  const StageCost& stage = p.stage(pass.stage);
+  const auto chained = [&](const std::vector<std::int32_t>& list) {
+    return list[static_cast<std::size_t>(pass.stage)] >= 0;
+  };
+  double seconds = 0;  // before bookkeeping and sends
+  switch (pass.kind) {
+    case PassKind::forward:
+      out.device = stage.forward;
+      seconds = stage.forward_s;
+      out.sends = chained(p.order().next) ? p.blocking : 0;
+      break;
+    case PassKind::backward:
+      out.device = stage.input_grad;
+      out.device += stage.weight_grad;
+      seconds = stage.backward_s;
+      out.sends = chained(p.order().previous) ? p.blocking : 0;
+      break;
+    case PassKind::input_grad:
+      out.device = stage.input_grad;
+      seconds = stage.input_grad_s;
+      break;
+    case PassKind::weight_grad:
+      out.device = stage.weight_grad;
+      return {out.device, stage.weight_grad_s - out.device.device(), 0};
+    case PassKind::overlapped: {
+      const StageCost& other = p.stage(pass.stage2);
+      out.device = stage.forward;
+      out.device += other.input_grad;
+      out.device += other.weight_grad;
+      const double apart = stage.forward_s + other.backward_s;
+      // The pair's time is kept by the stage of its forward half, with the partner that the placement gives it.
+      seconds = p.times.overlapped[static_cast<std::size_t>(pass.stage)] - p.pass_s;
+      out.launch = apart - out.device.device();
+      out.device.hide(Part::ep, std::min(apart - seconds, out.device.part(Part::ep)));
+      out.launch += p.pass_s;
+      return out;
+    }
+  }
+  (void)q;
+  out.launch = seconds - out.device.device() + p.pass_s;
+  return out;
+}
+
+}  // namespace shardplan

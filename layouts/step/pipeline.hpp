@@ -1,0 +1,51 @@
+#pragma once
+// The passes of a step with their times, ready to be replayed.
+#include <vector>
+
+#include "layouts/step/cost.hpp"
+#include "layouts/step/question.hpp"
+#include "layouts/step/stage_cost.hpp"
+#include "sim/replay.hpp"
+
+namespace shardplan {
+
+/// An order and its compiled replay, kept for the layouts that share them: building one costs ten times its sweep.
+struct CompiledOrder {
+  Order order;
+  Replayer replayer;
+};
+
+struct Pipeline {
+  CompiledOrder* compiled = nullptr;
+  std::vector<StageSlice> slices;
+  std::vector<StageCost> stages;  // by layer slot
+  PassTimes times;
+  double hop = 0;     // seconds of one message
+  double pass_s = 0;  // bookkeeping of a pass, in its time
+  double blocking =
+      0;  // seconds that a send holds the compute stream, in the time of forward and whole backward passes
+
+  const Order& order() const { return compiled->order; }
+  const StageCost& stage(std::int32_t s) const {
+    return stages[static_cast<std::size_t>(order().layer_slot[static_cast<std::size_t>(s)])];
+  }
+  /// Virtual stages that a pipeline rank holds.
+  std::vector<std::int32_t> held_by(int rank) const;
+};
+
+/// Prices the stages and compiles the schedule. InputError where the schedule refuses.
+Pipeline build_pipeline(const StepQuestion&, const Groups&, std::int64_t microbatches);
+
+/// Seconds of a forward and a backward pass that run as a pair: their all-to-alls hide under the other's compute.
+double pair_seconds(const StageCost& forward, const StageCost& backward, double contention);
+
+/// A pass of the order by what it spends: device seconds by part (what a pair hides taken off), the host's gaps and the
+/// sends that held it. seconds() of all three is the pass's time in the replay.
+struct PassWork {
+  Cost device;
+  double launch = 0;  // host launches that the device waited for, bookkeeping of the pass
+  double sends = 0;
+};
+PassWork work_of(const StepQuestion&, const Pipeline&, const Pass&);
+
+}  // namespace shardplan
