@@ -1,6 +1,7 @@
 #include "cli/explain_text.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/number_text.hpp"
@@ -46,6 +47,14 @@ std::string change_line(std::size_t number, const Change& c) {
   if (c.numerics) out += "; changes the numerics";
   if (!c.in_stack) out += "; not among what this stack runs";
   return out + "\n";
+}
+
+/// The step of ranks that all take their priced times.
+double even_step_s(const StepQuestion& q) {
+  StepQuestion even = q;
+  even.options.spread = {};
+  even.options.all_ranks = even.options.keep_trace = false;
+  return simulate_step(even).step_time_s;
 }
 
 }  // namespace
@@ -96,19 +105,17 @@ std::string replicas_text(const StepQuestion& q, const StepReport& s) {
   std::string out = "replicas    " + text_of_count(r.replicas) + " that move in step, " + text_of_count(r.replayed) +
                     " pipelines replayed; their last passes end at " + text_of_seconds(r.least) + " to " +
                     text_of_seconds(r.most) + ", mean " + text_of_seconds(r.mean) + "\n";
-  StepQuestion even = q;
-  even.options.spread = {};
-  even.options.all_ranks = even.options.keep_trace = false;
   if (q.options.spread.any()) {
-    const double alone = simulate_step(even).step_time_s;
+    const double alone = even_step_s(q);
     out += "            step without jitter and stragglers " + text_of_seconds(alone) + ": they cost " +
            text_of_percent(s.step_time_s / alone - 1) + "\n";
   }
   return out + "\n";
 }
 
-void add_ranks_json(ordered_json& out, const StepReport& s) {
+void add_ranks_json(ordered_json& out, const StepQuestion& q, const StepReport& s) {
   const ReplicaSpread& r = s.replicas;
+  if (q.options.spread.any()) out["step_time_even_s"] = even_step_s(q);
   out["replicas"] = {{"count", r.replicas},
                      {"replayed", r.replayed},
                      {"least_end_s", r.least},

@@ -13,8 +13,9 @@ nlohmann::ordered_json critical_path_json(const StepReport&);
 
 /// With --all-ranks, --jitter or --straggler; empty without.
 std::string replicas_text(const StepQuestion&, const StepReport&);
-/// Adds "replicas" and, with --all-ranks, "ranks": one entry a rank of the job.
-void add_ranks_json(nlohmann::ordered_json& out, const StepReport&);
+/// Adds "replicas", with jitter or stragglers "step_time_even_s" (the step without them), and with --all-ranks "ranks":
+/// one entry a rank of the job.
+void add_ranks_json(nlohmann::ordered_json& out, const StepQuestion&, const StepReport&);
 
 struct Explanation {
   ChangeReport changes;

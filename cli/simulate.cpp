@@ -117,7 +117,7 @@ void run(const Options& o) {
   out["network"] = o.common.network;
   add_step_json(out, q, s, memory);
   out["critical_path"] = critical_path_json(s);
-  if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, s);
+  if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, q, s);
   out["not_priced"] = unpriced;
   add_memory_json(out, memory);
   if (o.explain) out["explain"] = explanation_json(explain_step(q, memory_options, s, memory));

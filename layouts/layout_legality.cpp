@@ -152,6 +152,8 @@ Reason modules(const Question& q) {
   if (overlap == EpOverlap::dualpipe && name != "dualpipe" && name != "dualpipe-v") {
     return "ep-overlap=dualpipe needs schedule=dualpipe or dualpipe-v, got " + name;
   }
+  if (overlap == EpOverlap::batch_1f1b && (name == "dualpipe" || name == "dualpipe-v"))
+    return "ep-overlap=1f1b: the pairs of schedule=" + name + " overlap already (ep-overlap=dualpipe)";
   return {};
 }
 

@@ -52,8 +52,8 @@ std::vector<int> lockstep(const StepQuestion& q, const Groups& groups) {
     return d;
   };
   const auto join = [&](int a, int b) {
-    const auto [low, high] = std::minmax(root(a), root(b));
-    parent[static_cast<std::size_t>(high)] = low;
+    const int x = root(a), y = root(b);
+    parent[static_cast<std::size_t>(std::max(x, y))] = std::min(x, y);
   };
   const bool experts = q.model->has_moe() && l.ep * l.etp > 1;
   const bool sharded = DataParallel(q, groups).sharded_units();

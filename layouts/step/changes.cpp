@@ -94,7 +94,8 @@ class ChangeTrial {
       return list.empty() || std::find(list.begin(), list.end(), one) != list.end();
     };
     c.in_stack =
-        lists(q.stack.schedules, q.layout.schedule_name()) && lists(q.stack.zero_stages, q.layout.zero_stage());
+        (q.layout.schedule_name() == base_.schedule_name() || lists(q.stack.schedules, q.layout.schedule_name())) &&
+        (q.layout.zero_stage() == base_.zero_stage() || lists(q.stack.zero_stages, q.layout.zero_stage()));
     if (mark) mark(c);
     out_.changes.push_back(std::move(c));
   }
