@@ -32,8 +32,7 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
     chunks.push_back(chunk);
   }
   const double last = r.ranks[rank].last_end;
-  if (!q.stack.overlap_grad_reduce || q.options.rates == Rates::datasheet ||
-      (!q.stack.overlap_sharded_reduce && q.layout.zero_stage() >= 1)) {
+  if (!q.stack.overlap_grad_reduce || (!q.stack.overlap_sharded_reduce && q.layout.zero_stage() >= 1)) {
     out.exposed = out.total;
     out.buckets.push_back({last, last + out.total});
     return out;

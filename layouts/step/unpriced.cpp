@@ -11,10 +11,6 @@ std::vector<std::string> unpriced_words(const StepQuestion& q) {
     out.emplace_back(
         "offload=optimizer: only memory follows; gradients and weights over PCIe and the step on the host are not in "
         "the time, which is a lower bound");
-  if (l.offload_activation_layers != 0)
-    out.emplace_back(
-        "offload=activations: only memory follows; copies over PCIe are taken as hidden under compute, the time is a "
-        "lower bound");
   if (l.delay_wgrad.value_or(false))
     out.emplace_back(
         "delay-wgrad=1: no effect on the time; with ep-overlap=1f1b it would hide more of the all-to-alls, the time is "

@@ -14,7 +14,8 @@ namespace shardplan {
 /// (layer_cost: modules repeated); cp-by tp-overlap (layer_cost); ep-overlap=shared (layer_cost: dispatch under the
 /// shared expert), =1f1b (stage_cost), =dualpipe (pipeline: pairs); transport (price: expert exchange); cuda-graphs
 /// (price: share of launches left to the host; modules: half of them); compile (layer_cost: traffic of element-wise
-/// work); grad-reduce (data_parallel: bytes); fused-loss (layer_cost: traffic of the loss).
+/// work); grad-reduce (data_parallel: bytes); fused-loss (layer_cost: traffic of the loss); offload=activations
+/// (stage_cost: what the link to the host cannot carry under the passes).
 std::vector<std::string> unpriced_words(const StepQuestion&);
 
 }  // namespace shardplan
