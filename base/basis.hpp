@@ -9,7 +9,7 @@ namespace shardplan {
 enum class Basis : unsigned char { measured, interpolated, extrapolated, transferred, datasheet, assumed };
 
 inline constexpr std::array<std::string_view, 6> kBasisNames = {"measured",    "interpolated", "extrapolated",
-                                                                 "transferred", "datasheet",    "assumed"};
+                                                                "transferred", "datasheet",    "assumed"};
 constexpr std::string_view basis_name(Basis b) { return kBasisNames[static_cast<std::size_t>(b)]; }
 constexpr Basis weaker(Basis a, Basis b) { return a > b ? a : b; }
 

@@ -26,14 +26,18 @@ std::string clipped(std::string_view text, std::size_t longest = 60) {
 std::string escaped_key(const std::string& key) {
   std::string out;
   for (const char c : clipped(key)) {
-    if (c == '~') out += "~0";
-    else if (c == '/') out += "~1";
-    else out += c;
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
   }
   return out;
 }
 
-/// Builds the document and refuses what nlohmann's own parser accepts: duplicate keys, deep nesting, numbers beyond double.
+/// Builds the document and refuses what nlohmann's own parser accepts: duplicate keys, deep nesting, numbers beyond
+/// double.
 class Builder : public nlohmann::json_sax<json> {
  public:
   explicit Builder(std::string name) : name_(std::move(name)) {}
@@ -55,7 +59,8 @@ class Builder : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return open(json::array()); }
   bool end_array() override { return close(); }
   bool key(string_t& k) override {
-    if (!seen_.back().insert(k).second) throw InputError(name_ + ": " + path() + "/" + escaped_key(k), "the member stands twice");
+    if (!seen_.back().insert(k).second)
+      throw InputError(name_ + ": " + path() + "/" + escaped_key(k), "the member stands twice");
     keys_.back() = k;
     return true;
   }
@@ -116,7 +121,8 @@ class Builder : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-Field::Field(std::shared_ptr<const nlohmann::json> document, const nlohmann::json* value, std::string name, std::string path)
+Field::Field(std::shared_ptr<const nlohmann::json> document, const nlohmann::json* value, std::string name,
+             std::string path)
     : document_(std::move(document)), value_(value), name_(std::move(name)), path_(std::move(path)) {}
 
 Field Field::parse(std::string_view text, const std::string& name) {

@@ -65,7 +65,8 @@ class Field {
   std::string shown() const;
 
  private:
-  Field(std::shared_ptr<const nlohmann::json> document, const nlohmann::json* value, std::string name, std::string path);
+  Field(std::shared_ptr<const nlohmann::json> document, const nlohmann::json* value, std::string name,
+        std::string path);
   double quantity(double (*parse)(std::string_view, const std::string&), const char* expected) const;
 
   std::shared_ptr<const nlohmann::json> document_;

@@ -43,7 +43,8 @@ std::string text_of_number(double value, int significant) {
 }
 
 std::string text_of_bytes(double bytes) {
-  constexpr std::array<Step, 5> steps{{{1099511627776.0, "TiB"}, {1073741824.0, "GiB"}, {1048576.0, "MiB"}, {1024.0, "KiB"}, {1.0, "B"}}};
+  constexpr std::array<Step, 5> steps{
+      {{1099511627776.0, "TiB"}, {1073741824.0, "GiB"}, {1048576.0, "MiB"}, {1024.0, "KiB"}, {1.0, "B"}}};
   return scaled(bytes, steps);
 }
 
@@ -53,7 +54,8 @@ std::string text_of_decimal_bytes(double bytes) {
 }
 
 std::string text_of_seconds(double seconds) {
-  constexpr std::array<Step, 7> steps{{{86400.0 * 3, "days"}, {3600.0, "h"}, {60.0 * 3, "min"}, {1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
+  constexpr std::array<Step, 7> steps{
+      {{86400.0 * 3, "days"}, {3600.0, "h"}, {60.0 * 3, "min"}, {1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
   return scaled(seconds, steps);
 }
 
@@ -63,7 +65,8 @@ std::string text_of_flops_per_second(double rate) {
 }
 
 std::string text_of_flops(double flops) {
-  constexpr std::array<Step, 6> steps{{{1e15, "PFLOP"}, {1e12, "TFLOP"}, {1e9, "GFLOP"}, {1e6, "MFLOP"}, {1e3, "kFLOP"}, {1.0, "FLOP"}}};
+  constexpr std::array<Step, 6> steps{
+      {{1e15, "PFLOP"}, {1e12, "TFLOP"}, {1e9, "GFLOP"}, {1e6, "MFLOP"}, {1e3, "kFLOP"}, {1.0, "FLOP"}}};
   return scaled(flops, steps);
 }
 

@@ -28,7 +28,8 @@ std::string shown(std::string_view text) {
 }
 
 /// Splits "3.4 ms" into 3.4 and "ms".
-std::pair<double, std::string_view> split_number(std::string_view text, const std::string& where, std::string_view expected) {
+std::pair<double, std::string_view> split_number(std::string_view text, const std::string& where,
+                                                 std::string_view expected) {
   text = trimmed(text);
   if (!text.empty() && text.front() == '+') text.remove_prefix(1);
   double value = 0;
@@ -40,7 +41,8 @@ std::pair<double, std::string_view> split_number(std::string_view text, const st
   return {value, trimmed(text.substr(static_cast<std::size_t>(end - text.data())))};
 }
 
-double with_unit(std::string_view text, const std::string& where, std::span<const Unit> units, std::string_view expected) {
+double with_unit(std::string_view text, const std::string& where, std::span<const Unit> units,
+                 std::string_view expected) {
   const auto [value, unit] = split_number(text, where, expected);
   if (unit.empty()) return value;
   for (const Unit& u : units) {
@@ -64,27 +66,55 @@ double whole(double value, std::string_view text, const std::string& where) {
 }  // namespace
 
 double parse_bytes(std::string_view text, const std::string& where) {
-  constexpr std::array<Unit, 11> units{{{"B", 1}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"PB", 1e15},
-                                        {"KiB", kKi}, {"MiB", kMi}, {"GiB", kGi}, {"TiB", kTi}}};
+  constexpr std::array<Unit, 11> units{{{"B", 1},
+                                        {"kB", 1e3},
+                                        {"KB", 1e3},
+                                        {"MB", 1e6},
+                                        {"GB", 1e9},
+                                        {"TB", 1e12},
+                                        {"PB", 1e15},
+                                        {"KiB", kKi},
+                                        {"MiB", kMi},
+                                        {"GiB", kGi},
+                                        {"TiB", kTi}}};
   return with_unit(text, where, units, "bytes such as \"80 GiB\" or \"25 MB\"");
 }
 
 double parse_seconds(std::string_view text, const std::string& where) {
-  constexpr std::array<Unit, 7> units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"min", 60}, {"h", 3600}, {"d", 86400}}};
+  constexpr std::array<Unit, 7> units{
+      {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"min", 60}, {"h", 3600}, {"d", 86400}}};
   return with_unit(text, where, units, "a time such as \"3.4 ms\"");
 }
 
 double parse_bytes_per_second(std::string_view text, const std::string& where) {
-  constexpr std::array<Unit, 15> units{{{"B/s", 1}, {"kB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12},
-                                        {"KiB/s", kKi}, {"MiB/s", kMi}, {"GiB/s", kGi}, {"TiB/s", kTi},
-                                        {"Gbit/s", 1e9 / 8}, {"Gb/s", 1e9 / 8}, {"Gbps", 1e9 / 8}, {"Tbit/s", 1e12 / 8},
-                                        {"Mbit/s", 1e6 / 8}, {"Tb/s", 1e12 / 8}}};
+  constexpr std::array<Unit, 15> units{{{"B/s", 1},
+                                        {"kB/s", 1e3},
+                                        {"MB/s", 1e6},
+                                        {"GB/s", 1e9},
+                                        {"TB/s", 1e12},
+                                        {"KiB/s", kKi},
+                                        {"MiB/s", kMi},
+                                        {"GiB/s", kGi},
+                                        {"TiB/s", kTi},
+                                        {"Gbit/s", 1e9 / 8},
+                                        {"Gb/s", 1e9 / 8},
+                                        {"Gbps", 1e9 / 8},
+                                        {"Tbit/s", 1e12 / 8},
+                                        {"Mbit/s", 1e6 / 8},
+                                        {"Tb/s", 1e12 / 8}}};
   return with_unit(text, where, units, "a rate such as \"400 Gbit/s\" or \"450 GB/s\"");
 }
 
 double parse_flops_per_second(std::string_view text, const std::string& where) {
-  constexpr std::array<Unit, 9> units{{{"FLOP/s", 1}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}, {"EFLOP/s", 1e18},
-                                       {"GFLOPS", 1e9}, {"TFLOPS", 1e12}, {"PFLOPS", 1e15}, {"EFLOPS", 1e18}}};
+  constexpr std::array<Unit, 9> units{{{"FLOP/s", 1},
+                                       {"GFLOP/s", 1e9},
+                                       {"TFLOP/s", 1e12},
+                                       {"PFLOP/s", 1e15},
+                                       {"EFLOP/s", 1e18},
+                                       {"GFLOPS", 1e9},
+                                       {"TFLOPS", 1e12},
+                                       {"PFLOPS", 1e15},
+                                       {"EFLOPS", 1e18}}};
   return with_unit(text, where, units, "a rate such as \"989 TFLOP/s\"");
 }
 
@@ -101,7 +131,8 @@ std::int64_t parse_count(std::string_view text, const std::string& where) {
 
 std::int64_t parse_binary_count(std::string_view text, const std::string& where) {
   constexpr std::array<Unit, 4> units{{{"k", kKi}, {"K", kKi}, {"M", kMi}, {"m", kMi}}};
-  return static_cast<std::int64_t>(whole(with_unit(text, where, units, "a whole number such as 8192 or \"8k\""), text, where));
+  return static_cast<std::int64_t>(
+      whole(with_unit(text, where, units, "a whole number such as 8192 or \"8k\""), text, where));
 }
 
 double parse_decimal_count(std::string_view text, const std::string& where) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
 
 namespace shardplan {
 namespace {
@@ -15,6 +16,14 @@ std::string lowered(std::string_view text) {
   return out;
 }
 
+std::string without_separators(std::string_view word) {
+  std::string out;
+  for (const char c : word.substr(0, kLongestWord)) {
+    if (c != '-' && c != '_' && c != '.' && c != ' ') out += c;
+  }
+  return out.empty() ? std::string(word) : out;
+}
+
 }  // namespace
 
 int edit_distance(std::string_view a_text, std::string_view b_text) {
@@ -25,7 +34,8 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
   for (std::size_t i = 1; i <= a.size(); ++i) {
     for (std::size_t j = 1; j <= b.size(); ++j) {
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
   return d[a.size()][b.size()];
@@ -33,10 +43,13 @@ int edit_distance(std::string_view a_text, std::string_view b_text) {
 
 std::optional<std::string> nearest_word(std::string_view word, std::span<const std::string> candidates) {
   const int limit = std::max(1, static_cast<int>(std::min(word.size(), kLongestWord)) / 3);
-  int best = limit + 1;
+  const std::string letters = without_separators(word);
+  // "llama3.1_8b" is llama-3.1-8b: separators count only among words whose letters are equally near.
+  auto best = std::pair(limit + 1, 0);
   std::optional<std::string> found;
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(word, candidate);
+    const auto distance =
+        std::pair(edit_distance(letters, without_separators(candidate)), edit_distance(word, candidate));
     if (distance < best) {
       best = distance;
       found = candidate;

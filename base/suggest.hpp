@@ -8,7 +8,8 @@
 
 namespace shardplan {
 
-/// Edits (insert, delete, replace, swap of neighbours) between two words; case is ignored. Words are cut at 64 characters.
+/// Edits (insert, delete, replace, swap of neighbours) between two words; case is ignored. Words are cut at 64
+/// characters.
 int edit_distance(std::string_view a, std::string_view b);
 
 /// The nearest candidate within max(1, length / 3) edits; ties go to the first.

@@ -453,13 +453,19 @@ void add_times(CLI::App& verb, Options& o) {
   verb.add_option("--rollback-share", o.rollback_share, "post-validation: share of steps that are undone (default 0)");
 }
 
+std::string schedule_list() {
+  std::string out;
+  for (const ScheduleRow& row : schedules()) out += (out.empty() ? "" : " ") + std::string(row.name);
+  return out;
+}
+
 }  // namespace
 
 void add_bubble(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("bubble", "Replays a pipeline schedule: makespan, bubbles, activations in flight");
   auto o = std::make_shared<Options>();
-  verb->add_option("--schedule", o->schedule, "its name");
+  verb->add_option("--schedule", o->schedule, "its name: " + schedule_list());
   verb->add_option("--order", o->order_file, "a schedule as PyTorch pipelining CSV instead");
   verb->add_option("--stages", o->stages, "pipeline ranks");
   verb->add_option("--microbatches", o->microbatches, "micro-batches, of both directions together");

@@ -52,7 +52,10 @@ void add_cluster_options(CLI::App& verb, CommonOptions& o) {
 }
 
 void add_layout_option(CLI::App& verb, CommonOptions& o) {
-  verb.add_option("--layout", o.layout, "for example \"tp8 pp4 dp16 zero1\"")->required();
+  verb.add_option("--layout", o.layout,
+                  "words such as \"tp8 pp4 dp16 zero1\": tp cp pp dp ep etp vpp mbs zero with a number, schedule=1f1b, "
+                  "recompute=full, and others")
+      ->required();
 }
 
 void add_batch_options(CLI::App& verb, CommonOptions& o) {
@@ -72,7 +75,9 @@ void add_recipe_option(CLI::App& verb, CommonOptions& o) {
 void add_fidelity_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--rates", o.rates, "calibrated|datasheet")->default_str(o.rates);
   verb.add_option("--network", o.network, "table|bound|flows")->default_str(o.network);
-  verb.add_option("--stack", o.stack, "training framework whose overlaps and fusions are assumed")
+  verb.add_option("--stack", o.stack,
+                  "training framework whose overlaps and fusions are assumed: megatron-core, torchtitan, llm-foundry, "
+                  "nanotron, ...")
       ->default_str(o.stack);
 }
 

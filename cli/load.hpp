@@ -25,7 +25,7 @@ struct CommonOptions {
   std::string global_batch;         // sequences
   std::string global_batch_tokens;  // or tokens, a multiple of seq_len
   std::string precision = "bf16";
-  std::string recipe;               // "" = the stack's own (megatron for Megatron stacks)
+  std::string recipe;  // "" = the stack's own (megatron for Megatron stacks)
   std::string rates = "calibrated";
   std::string network = "table";
   std::string stack = "megatron-core";

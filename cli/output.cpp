@@ -17,6 +17,12 @@ void print_json(const nlohmann::ordered_json& answer) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-void print_warning(const std::string& what) { std::fprintf(stderr, "warning: %s\n", what.c_str()); }
+std::string one_line(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out;
+}
+
+void print_warning(const std::string& what) { std::fprintf(stderr, "warning: %s\n", one_line(what).c_str()); }
 
 }  // namespace shardplan

@@ -13,6 +13,8 @@ namespace shardplan {
 void add_format_option(CLI::App& verb, std::string& format);
 /// Prints with two spaces of indent, keys in insertion order; numbers at full precision.
 void print_json(const nlohmann::ordered_json& answer);
+/// Control characters of user-given text as `?`: an error or a warning is one line.
+std::string one_line(const std::string& text);
 void print_warning(const std::string& what);
 /// A callback that answers with another exit code than 0 throws this (plan: 1 where nothing fits).
 struct ExitCode {

@@ -61,6 +61,12 @@ int fail(const std::string& where, const std::string& what, int code) {
   return code;
 }
 
+/// A full disk or a closed pipe must not look like an answer.
+int end_of_answer() {
+  return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? 0
+                                                              : fail("stdout", "the answer could not be written", 2);
+}
+
 std::vector<std::string> names_of(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::App* verb : app.get_subcommands({})) out.push_back(verb->get_name());
@@ -136,8 +142,7 @@ int run_verb(int argc, const char* const* argv) {
     } catch (const CLI::ParseError& error) {
       return fail_on_arguments(app, error);
     }
-
-    return 0;
+    return end_of_answer();
   } catch (const ExitCode& code) {
     return code.code;
   } catch (const UnavailableError& error) {

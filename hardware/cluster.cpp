@@ -1,6 +1,7 @@
 #include "hardware/cluster.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "base/embedded.hpp"
@@ -49,10 +50,18 @@ Gpu gpu_named(const std::string& name, const std::string& where) {
   return read_gpu(parsed(*file));
 }
 
+/// The `gpu` of a cluster file: a built-in name, or the path of a GPU file as seen from the cluster file's folder.
+Gpu gpu_of_text(const Field& field) {
+  const std::string text = field.text();
+  if (!is_path(text)) return gpu_named(text, field.where());
+  const std::filesystem::path beside = std::filesystem::path(field.name()).parent_path() / text;
+  return read_gpu(Field::read(beside.string()));
+}
+
 /// A cluster file, or a GPU file with its reference node and network.
 Cluster cluster_of(const Field& file) {
   if (!file.is_object()) file.fail("expected an object, got " + file.shown());
-  if (file.has("gpu")) return read_cluster_file(file, gpu_named);
+  if (file.has("gpu")) return read_cluster_file(file, gpu_of_text);
   if (file.has("reference")) return read_reference(file);
   file.fail("missing member \"gpu\": a cluster file has gpu, node and network, a GPU file peak and reference");
 }
@@ -93,7 +102,7 @@ Cluster read_cluster(std::string_view text, const std::string& file) { return cl
 
 Cluster load_cluster(const std::string& name, const std::string& where) {
   if (is_path(name)) return cluster_of(Field::read(name));
-  if (const EmbeddedFile* file = built_in(kClusterFolder, name)) return read_cluster_file(parsed(*file), gpu_named);
+  if (const EmbeddedFile* file = built_in(kClusterFolder, name)) return read_cluster_file(parsed(*file), gpu_of_text);
   const EmbeddedFile* file = built_in(kGpuFolder, name);
   if (file == nullptr) file = built_in(kGpuFolder, gpu_of_alias(name));
   if (file != nullptr) return read_reference(parsed(*file));
@@ -107,7 +116,8 @@ Gpu load_gpu(const std::string& name, const std::string& where) {
     const Field file = Field::read(name);
     return file.is_object() && file.has("gpu") ? cluster_of(file).gpu : read_gpu(file);
   }
-  if (const EmbeddedFile* file = built_in(kClusterFolder, name)) return read_cluster_file(parsed(*file), gpu_named).gpu;
+  if (const EmbeddedFile* file = built_in(kClusterFolder, name))
+    return read_cluster_file(parsed(*file), gpu_of_text).gpu;
   return gpu_named(name, where);
 }
 

@@ -223,13 +223,13 @@ Cluster read_reference(const Field& file) {
   return cluster;
 }
 
-Cluster read_cluster_file(const Field& file, Gpu (*named)(const std::string&, const std::string&)) {
+Cluster read_cluster_file(const Field& file, Gpu (*named)(const Field&)) {
   file.allow_only({"name", "description", "gpu", "node", "network"});
   Cluster cluster;
   cluster.name = file.at("name").text();
   if (const auto description = file.find("description")) cluster.description = description->text();
   const Field gpu = file.at("gpu");
-  cluster.gpu = gpu.is_string() ? named(gpu.text(), gpu.where()) : read_gpu(gpu);
+  cluster.gpu = gpu.is_string() ? named(gpu) : read_gpu(gpu);
   cluster.node = read_node(file.at("node"));
   cluster.network = read_network(file.at("network"));
   check_together(file, cluster);

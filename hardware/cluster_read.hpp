@@ -13,8 +13,8 @@ class Field;
 Gpu read_gpu(const Field& file);
 /// A GPU file's reference node and network as a cluster of the GPU's name.
 Cluster read_reference(const Field& file);
-/// A cluster file; `named` finds a built-in GPU where `gpu` is a text.
-Cluster read_cluster_file(const Field& file, Gpu (*named)(const std::string& name, const std::string& where));
+/// A cluster file; `named` finds the GPU where `gpu` is a text.
+Cluster read_cluster_file(const Field& file, Gpu (*named)(const Field& text));
 std::vector<std::string> read_aliases(const Field& file);
 
 }  // namespace shardplan

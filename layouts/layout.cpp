@@ -30,13 +30,21 @@ int Layout::expert_shard_ranks() const {
   return std::max(1, edp() / replicas);
 }
 
+/// Every count of passes below fits in an int, and a replay ends in seconds.
+constexpr std::int64_t kMostMicrobatches = 1 << 20;
+
 std::int64_t microbatches(const Layout& l, const Workload& w) {
   const std::int64_t a_round = std::int64_t{l.mbs} * l.dp;
   if (w.global_batch < 1 || w.global_batch % a_round != 0) {
     throw InputError("--global-batch", std::to_string(w.global_batch) +
                                            " sequences are not a multiple of mbs*dp = " + std::to_string(a_round));
   }
-  return w.global_batch / a_round;
+  const std::int64_t each = w.global_batch / a_round;
+  if (each > kMostMicrobatches) {
+    throw InputError("--global-batch", std::to_string(each) + " micro-batches a step: more than " +
+                                           std::to_string(kMostMicrobatches) + " are not replayed");
+  }
+  return each;
 }
 
 }  // namespace shardplan

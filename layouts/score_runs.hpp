@@ -42,8 +42,8 @@ bool in_fit(const MeasuredRun&);
 std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>&, PricerShelf&, std::uint32_t without);
 
 /// Fits the constants on the runs for which in_fit holds (all = on all of them), by coordinate search on the mean
-/// absolute logarithmic error, every scope weighing its own rows. Returns the document step_constants.json. 0 rounds keep
-/// the constants of the shelf and of the runs' stacks, and count their rows and spreads anew.
+/// absolute logarithmic error, every scope weighing its own rows. Returns the document step_constants.json. 0 rounds
+/// keep the constants of the shelf and of the runs' stacks, and count their rows and spreads anew.
 inline constexpr int kFitRounds = 12;
 std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf&, bool all, int rounds = kFitRounds);
 

@@ -20,8 +20,10 @@ std::string name_of(const std::string& path) {
     return slash == std::string::npos ? p : p.substr(slash + 1);
   };
   std::string file = base(path);
-  if (file == "config.json" && path.size() > file.size() + 1)
-    return base(path.substr(0, path.size() - file.size() - 1));
+  if (file == "config.json" && path.size() > file.size() + 1) {
+    const std::string folder = base(path.substr(0, path.size() - file.size() - 1));
+    if (!folder.empty() && folder != "." && folder != "..") return folder;
+  }
   if (file.size() > 5 && file.substr(file.size() - 5) == ".json") file.resize(file.size() - 5);
   return file;
 }

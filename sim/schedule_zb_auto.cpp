@@ -1,5 +1,7 @@
 // zb-auto as a row: the searched zero-bubble order of sim/zb_auto.hpp for the question's times.
 #include <algorithm>
+#include <cstdint>
+#include <string>
 
 #include "sim/schedule_rows.hpp"
 #include "sim/zb_auto.hpp"
@@ -8,6 +10,10 @@ namespace shardplan {
 
 Refusal refuse_zb_auto(const ScheduleQuestion& q) {
   if (auto refusal = refuse_one_chunk(q)) return refusal;
+  constexpr std::int64_t kMostSearched = 1 << 18;  // a few seconds: the search replays the whole order many times
+  if (std::int64_t{q.ranks} * q.microbatches > kMostSearched) {
+    return "more than " + std::to_string(kMostSearched) + " micro-batches times stages are not searched";
+  }
   if (!q.stage_scale.empty() && q.stage_scale.size() != static_cast<std::size_t>(q.ranks)) {
     return "needs one factor a stage";
   }

@@ -65,5 +65,6 @@ TEST_CASE("quantities carry units") {
 
 TEST_CASE("the nearest word is found within a third of its length") {
   CHECK(nearest_word("h100-sxmm", std::vector<std::string>{"a100-sxm-80gb", "h100-sxm"}) == "h100-sxm");
+  CHECK(nearest_word("llama3_8b", std::vector<std::string>{"llama-2-7b", "llama-3-8b"}) == "llama-3-8b");
   CHECK_FALSE(nearest_word("banana", std::vector<std::string>{"h100-sxm"}));
 }

@@ -1,32 +1,11 @@
 // The verb `cluster` as a person runs it: exit codes, one error line, JSON keys, the drawing.
-#include <sys/wait.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace {
-
-struct Answer {
-  int code = -1;
-  std::string text;  // stdout and stderr together
-};
-
-Answer run(const std::string& arguments) {
-  const std::string command = std::string(SHARDPLAN_BINARY) + " " + arguments + " 2>&1";
-  Answer out;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
-
-}  // namespace
+#include "tests/run_program.hpp"
 
 TEST_CASE("cluster show answers in JSON with the promised keys, every figure with its source", "[cli][cluster]") {
   const Answer answer = run("cluster show h100-sxm --format json");
@@ -89,4 +68,28 @@ TEST_CASE("mistakes about clusters are exit 2 and one line", "[cli][cluster]") {
       CHECK(answer.text == expected);
     }
   }
+}
+
+TEST_CASE("a cluster file names a GPU file that lies beside it", "[cli][cluster]") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "shardplan_gpu_beside_cluster";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "gpu.json") << R"({"name": "own", "peak": {"bf16": "200 TFLOP/s"}, "memory": "48 GB",
+    "memory_bandwidth": "1 TB/s", "nvlink_bandwidth": "100 GB/s"})";
+  std::ofstream(folder / "cluster.json") << R"({"name": "mine", "gpu": "gpu.json",
+    "node": {"gpus": 4, "fabric": "nvswitch", "nics": 4, "nic_bandwidth": "200 Gbit/s"},
+    "network": {"kind": "roce", "hop_latency": "5 us"}})";
+  const Answer answer = run("cluster show " + (folder / "cluster.json").string() + " --format json");
+  INFO(answer.text);
+  REQUIRE(answer.code == 0);
+  CHECK(nlohmann::json::parse(answer.text).at("gpu").at("peak_flops_per_s").at("bf16").at("value") == 200e12);
+  std::filesystem::remove(folder / "gpu.json");
+  const Answer missing = run("cluster show " + (folder / "cluster.json").string());
+  CHECK(missing.code == 2);
+  CHECK(missing.text.find("gpu.json: no such file") != std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a name with line breaks is refused on one line", "[cli][cluster]") {
+  const Answer answer = run("cluster show 'a\nb'");
+  CHECK(answer.text.find('\n') == answer.text.size() - 1);
 }

@@ -1,30 +1,11 @@
 // The verb `memory` as a person runs it: exit codes, one error line, JSON keys.
-#include <sys/wait.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/run_program.hpp"
+
 namespace {
-
-struct Answer {
-  int code = -1;
-  std::string text;  // stdout and stderr together
-};
-
-Answer run(const std::string& arguments) {
-  const std::string command = std::string(SHARDPLAN_BINARY) + " " + arguments + " 2>&1";
-  Answer out;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
 
 const std::string k405b =
     "memory --model llama-3.1-405b --cluster h100-sxm --gpus 16384 --seq-len 8k --global-batch 2048 ";

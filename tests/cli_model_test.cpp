@@ -1,32 +1,9 @@
 // The verb `model` as a person runs it: exit codes, one error line, JSON keys.
-#include <sys/wait.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace {
-
-struct Answer {
-  int code = -1;
-  std::string text;  // stdout and stderr together
-};
-
-Answer run(const std::string& arguments) {
-  const std::string command = std::string(SHARDPLAN_BINARY) + " " + arguments + " 2>&1";
-  Answer out;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
-
-}  // namespace
+#include "tests/run_program.hpp"
 
 TEST_CASE("model show answers in JSON with the promised keys", "[cli][models]") {
   const Answer answer = run("model show deepseek-v3 --seq-len 4k --format json");

@@ -1,32 +1,15 @@
 // An all-to-allv as a person asks for it: a matrix in, seconds out, mistakes as one line.
-#include <sys/wait.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/run_program.hpp"
+
 namespace {
 
-struct Answer {
-  int code = -1;
-  std::string text;  // stdout and stderr together
-};
-
-Answer run(const std::string& arguments) {
-  const std::string command = std::string(SHARDPLAN_BINARY) + " collective --op " + arguments + " 2>&1";
-  Answer out;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
+Answer collective(const std::string& arguments) { return run("collective --op " + arguments); }
 
 /// Sixteen ranks, each 10 MB to every other, ten times as much to rank 5.
 std::string hot_matrix() {
@@ -42,7 +25,7 @@ std::string hot_matrix() {
 
 TEST_CASE("an all-to-allv takes as long as its hot receiver's NIC", "[cli][traffic]") {
   const std::string question = "all-to-allv --cluster h100-sxm --format json --traffic " + hot_matrix();
-  const Answer line = run(question + " --rates datasheet --network flows");
+  const Answer line = collective(question + " --rates datasheet --network flows");
   REQUIRE(line.code == 0);
   const auto json = nlohmann::json::parse(line.text);
   CHECK(json.at("ranks") == 16);
@@ -51,7 +34,7 @@ TEST_CASE("an all-to-allv takes as long as its hot receiver's NIC", "[cli][traff
   CHECK(json.at("bound_s").get<double>() == Approx(8 * 100e6 / 50e9).epsilon(1e-9));
   CHECK(json.at("time_s").get<double>() == Approx(8 * 100e6 / 50e9).epsilon(1e-3));
   CHECK(json.at("busiest_link").get<std::string>().find("nic 5") != std::string::npos);
-  const auto measured = nlohmann::json::parse(run(question).text);
+  const auto measured = nlohmann::json::parse(collective(question).text);
   CHECK(measured.at("fidelity") == "flows");
   CHECK(measured.at("time_s").get<double>() > json.at("time_s").get<double>());
   CHECK(measured.at("time_s").get<double>() < 1.5 * json.at("time_s").get<double>());
@@ -69,7 +52,7 @@ TEST_CASE("mistakes about a traffic matrix are exit 2 and one line", "[cli][traf
   };
   for (const auto& [arguments, expected] : rows) {
     INFO(arguments);
-    const Answer answer = run(arguments);
+    const Answer answer = collective(arguments);
     CHECK(answer.code == 2);
     CHECK(answer.text == expected);
   }

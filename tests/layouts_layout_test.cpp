@@ -333,3 +333,13 @@ TEST_CASE("groups know how many members share a node and which NICs they have") 
   CHECK(group_shape(of("dp64 pp8 ep64"), nvl72, RankGroup::ep).ranks_per_domain == 64);
   CHECK_FALSE(group_shape(of("dp64 pp8 ep64"), nvl72, RankGroup::ep).crosses());
 }
+
+TEST_CASE("more micro-batches than are replayed are refused, not counted modulo 2^32", "[layout]") {
+  Layout l;
+  l.pp = 4;
+  Workload w;
+  w.global_batch = (std::int64_t{1} << 32) + 16;
+  CHECK_THROWS_WITH(microbatches(l, w), Catch::Contains("more than 1048576 are not replayed"));
+  w.global_batch = 1 << 20;
+  CHECK(microbatches(l, w) == 1 << 20);
+}

@@ -2,7 +2,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -11,27 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/run_program.hpp"
+
 namespace {
 
-struct Answer {
-  int code = -1;
-  std::string text;  // stdout and stderr together
-};
-
-Answer run(const std::string& arguments) {
-  const std::string command = std::string(SHARDPLAN_BINARY) + " bubble " + arguments + " 2>&1";
-  Answer out;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
+Answer bubble(const std::string& arguments) { return run("bubble " + arguments); }
 
 nlohmann::json json_of(const std::string& arguments) {
-  const Answer answer = run(arguments + " --format json");
+  const Answer answer = bubble(arguments + " --format json");
   INFO(answer.text);
   REQUIRE(answer.code == 0);
   return nlohmann::json::parse(answer.text);
@@ -69,7 +55,7 @@ TEST_CASE("bubble answers in JSON with the promised keys", "[sim][cli]") {
 
 TEST_CASE("bubble text shows orders, definitions, the picture and the closed form in 120 columns of picture",
           "[sim][cli]") {
-  const Answer a = run("--schedule 1f1b --stages 2 --microbatches 2");
+  const Answer a = bubble("--schedule 1f1b --stages 2 --microbatches 2");
   CHECK(a.code == 0);
   for (const char* part :
        {"over ideal   (makespan - longest busy) / longest busy", "1 - sum of busy / (ranks x makespan)",
@@ -78,10 +64,10 @@ TEST_CASE("bubble text shows orders, definitions, the picture and the closed for
     INFO(part);
     CHECK(a.text.find(part) != std::string::npos);
   }
-  CHECK(run("--schedule 1f1b --stages 2 --microbatches 2").text == a.text);
-  const Answer pair =
-      run("--schedule dualpipe --stages 16 --microbatches 120 --forward 97.363 --input-grad 111.611 --weight-grad "
-          "23.712 --overlapped 129.012");
+  CHECK(bubble("--schedule 1f1b --stages 2 --microbatches 2").text == a.text);
+  const Answer pair = bubble(
+      "--schedule dualpipe --stages 16 --microbatches 120 --forward 97.363 --input-grad 111.611 --weight-grad "
+      "23.712 --overlapped 129.012");
   CHECK(pair.text.find("a pair takes 129.012, its halves one after the other 232.686: each saves 103.674") !=
         std::string::npos);
 }
@@ -122,7 +108,7 @@ TEST_CASE("what cannot run is exit 2 with one line that says why", "[sim][cli]")
   };
   for (const auto& [arguments, line] : rows) {
     INFO(arguments);
-    const Answer a = run(arguments);
+    const Answer a = bubble(arguments);
     CHECK(a.code == 2);
     INFO(a.text);
     CHECK(a.text.find(line) == 0);
@@ -147,7 +133,7 @@ TEST_CASE("an order written as CSV and read back gives the same replay; the trac
   std::ifstream in(trace);
   CHECK(nlohmann::json::parse(in).at("traceEvents").size() > 100);
   std::ofstream(csv) << "0F0garbage,0B0\n";
-  const Answer bad = run("--order " + csv);
+  const Answer bad = bubble("--order " + csv);
   CHECK(bad.code == 2);
   CHECK(bad.text.find(": row 1, cell 1: \"0F0garbage\": \"garbage\" is left over") != std::string::npos);
 }
@@ -155,9 +141,9 @@ TEST_CASE("an order written as CSV and read back gives the same replay; the trac
 TEST_CASE("pairs in the steady state are asked for by a flag", "[sim][cli]") {
   const std::string q = "--schedule interleaved-1f1b --stages 4 --microbatches 16 --overlapped 1.8";
   CHECK(json_of(q + " --overlap-pairs").at("makespan").get<double>() < json_of(q).at("makespan").get<double>());
-  CHECK(run("--schedule gpipe --stages 4 --microbatches 16 --overlap-pairs").text ==
+  CHECK(bubble("--schedule gpipe --stages 4 --microbatches 16 --overlap-pairs").text ==
         "error: --overlap-pairs: is a word of 1f1b and interleaved-1f1b, not of gpipe\n");
-  CHECK(run("--schedule 1f1b --stages 4 --microbatches 16 --overlap-pairs --for megatron").code == 2);
+  CHECK(bubble("--schedule 1f1b --stages 4 --microbatches 16 --overlap-pairs --for megatron").code == 2);
 }
 
 TEST_CASE("units are read, bytes and the optimizer step are answered", "[sim][cli]") {

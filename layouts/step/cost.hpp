@@ -9,7 +9,19 @@
 namespace shardplan {
 
 /// What device seconds are spent on. tp .. fsdp are exposed communication: hidden seconds do not count.
-enum class Part : unsigned char { gemm, attention, elementwise, experts, vocabulary, tp, cp, ep, fsdp, offload, launch };
+enum class Part : unsigned char {
+  gemm,
+  attention,
+  elementwise,
+  experts,
+  vocabulary,
+  tp,
+  cp,
+  ep,
+  fsdp,
+  offload,
+  launch
+};
 inline constexpr std::size_t kParts = 11;
 inline constexpr std::array<std::string_view, kParts> kPartNames = {
     "gemm", "attention", "elementwise", "experts", "vocabulary", "tp", "cp", "ep", "fsdp", "offload", "launch"};

@@ -175,7 +175,8 @@ std::span<const MachineConstantRow> machine_constant_rows() {
       {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4},
       {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4},
       {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 3},
-      {"domain_factor", "1", MachineScope::fabric, [](MachineConstants& m) -> double& { return m.domain_factor; }, 0.5, 3},
+      {"domain_factor", "1", MachineScope::fabric, [](MachineConstants& m) -> double& { return m.domain_factor; }, 0.5,
+       3},
       {"message_s", "s", MachineScope::fabric, [](M& m) -> double& { return m.message_s; }, 1e-5, 5e-2},
   };
   return rows;

@@ -1,0 +1,25 @@
+#pragma once
+// Runs the program as a person does, for the tests of verbs.
+#include <sys/wait.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <string>
+
+struct Answer {
+  int code = -1;     // -1: it did not exit by itself
+  std::string text;  // stdout and stderr together
+};
+
+inline Answer run(const std::string& arguments) {
+  const std::string command = std::string(SHARDPLAN_BINARY) + " " + arguments + " 2>&1";
+  Answer out;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer{};
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return out;
+}
