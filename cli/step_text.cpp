@@ -35,7 +35,12 @@ double tokens_per_second_per_gpu(const StepQuestion& q, const StepReport& s) {
 }
 
 double mfu(const StepQuestion& q, const StepReport& s, double flops) {
-  return flops / (s.step_time_s * q.pricer->cluster().gpu.peak(DataType::bf16) * q.layout.gpus());
+  // GPUs before BF16 (V100) are held against their 16-bit peak.
+  const Gpu& gpu = q.pricer->cluster().gpu;
+  double peak = gpu.peak(DataType::bf16);
+  for (const DataType other : {DataType::fp16, DataType::fp32})
+    if (!(peak > 0)) peak = gpu.peak(other);
+  return peak > 0 ? flops / (s.step_time_s * peak * q.layout.gpus()) : 0;
 }
 
 void add_step_json(ordered_json& out, const StepQuestion& q, const StepReport& s, const MemoryReport& memory) {

@@ -1,6 +1,8 @@
 #include "layouts/ranks.hpp"
 
 #include <algorithm>
+#include <tuple>
+#include <map>
 #include <array>
 
 namespace shardplan {
@@ -135,13 +137,29 @@ int domain_gpus(const Cluster& c, std::int64_t gpus) {
   return domain > board ? board * (domain / board) : domain;
 }
 
-GroupShape group_shape(const Layout& l, const Cluster& c, RankGroup kind) {
-  const int gpus = l.gpus(), domain = domain_gpus(c, gpus);
-  const double nics_per_gpu = c.node.gpus > 0 ? c.node.nics.value / c.node.gpus : 0;
+namespace {
+
+GroupShape shape_by_members(const Layout& l, RankGroup kind, int domain, double nics_per_gpu) {
+  const int gpus = l.gpus();
   GroupShape out = shape_of(group_members(l, kind, 0), domain, nics_per_gpu);
   if (gpus <= domain) return out;
   const GroupShape other = shape_of(group_members(l, kind, std::min(domain, gpus) - 1), domain, nics_per_gpu);
   return other.ranks == out.ranks && other.ranks_per_domain < out.ranks_per_domain ? other : out;
+}
+
+}  // namespace
+
+GroupShape group_shape(const Layout& l, const Cluster& c, RankGroup kind) {
+  const int domain = domain_gpus(c, l.gpus());
+  const double nics_per_gpu = c.node.gpus > 0 ? c.node.nics.value / c.node.gpus : 0;
+  // Listing the members of a large group costs more than everything else about it, and a search asks again and again.
+  using Key = std::tuple<int, int, int, int, int, int, int, std::vector<Axis>, int, double, RankGroup>;
+  constexpr std::size_t kMost = 1u << 16;
+  thread_local std::map<Key, GroupShape> known;
+  const Key key{l.tp, l.cp, l.dp, l.pp, l.ep, l.etp, l.shard, l.order, domain, nics_per_gpu, kind};
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  if (known.size() >= kMost) known.clear();
+  return known[key] = shape_by_members(l, kind, domain, nics_per_gpu);
 }
 
 }  // namespace shardplan
