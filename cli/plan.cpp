@@ -231,7 +231,8 @@ void run(const Options& o) {
   q.space = parse_fixed(o.fix, read_gpus(o.common), "--fix");
   constexpr std::int64_t kMostGpus = 131072;
   if (q.space.gpus > kMostGpus)
-    throw InputError("--gpus", "plan searches up to " + std::to_string(kMostGpus) + " GPUs, got " + o.common.gpus + " (simulate takes more)");
+    throw InputError("--gpus", "plan searches up to " + std::to_string(kMostGpus) + " GPUs, got " + o.common.gpus +
+                                   " (simulate takes more)");
   q.space.any = o.any;
   q.stack = load_stack(o.common.stack, "--stack");
   q.options = read_step_options(o.step, o.common, model, q.workload);

@@ -1,9 +1,9 @@
 #include "layouts/ranks.hpp"
 
 #include <algorithm>
-#include <tuple>
-#include <map>
 #include <array>
+#include <map>
+#include <tuple>
 
 namespace shardplan {
 
