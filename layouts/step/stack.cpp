@@ -212,8 +212,7 @@ MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& k
   m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
   m.attention.fill(m.bf16);
   // FlashAttention 2 and Triton kernels were not written for Hopper: about 0.45 of FlashAttention 3's rate, which the
-  // tables hold (FlashAttention 3 paper, arXiv 2407.08608, figure 5: forward 1.5-2.0 times, with backward up to 2.2
-  // times FlashAttention 2).
+  // tables hold (FROM MEMORY of the FlashAttention 3 paper, arXiv 2407.08608; only where the fit starts).
   if (const std::string family = family_key(gpu); family == "h100" || family == "h200") {
     constexpr double kOverHopperKernels = 1 / 0.45;
     m.attention[static_cast<std::size_t>(AttentionLibrary::fa2)] *= kOverHopperKernels;
