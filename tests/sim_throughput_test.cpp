@@ -142,28 +142,25 @@ TEST_CASE("Zero Bubble paper: measured throughput of four schedules with one cos
   const std::vector<Cell> cells =
       cells_of(Field::read(std::string(facts) + "/schedules/measured.json").at("zero_bubble_main").at("rows"));
   REQUIRE(cells.size() == 48);
-  const Overheads o = fit(cells);
+  // The fit: the pair whose worst cell is best (minimax of the relative error), found from the least-squares pair by a
+  // search without random starts. Least squares alone would leave the two ZB-2p cells of the 6.2B model, which holds
+  // 70 of the GPUs' 80 GB beyond 5 % (5.5).
+  const Overheads squares = fit(cells), o = smallest_worst(cells, squares);
   std::printf("cost a pass %.3f ms, a message %.3f ms beyond the profiled times\n", 1e3 * o.pass, 1e3 * o.message);
   std::printf("%-18s %-8s %9s %9s %7s %12s\n", "run", "schedule", "measured", "predicted", "error", "bubble model");
   double sum = 0;
-  int within = 0;
   for (const Cell& c : cells) {
     const double predicted = throughput(c, o), error = predicted / c.measured - 1;
     sum += std::abs(error);
-    within += std::abs(error) <= 0.05 ? 1 : 0;
     std::printf("%-18s %-8s %9.2f %9.2f %6.1f%% %11.1f%%\n", c.name.c_str(), c.schedule.c_str(), c.measured, predicted,
                 100 * error, 100 * (throughput(c, {}) / c.measured - 1));
+    INFO(c.name << " " << c.schedule);
+    CHECK(predicted == Approx(c.measured).epsilon(0.05));
   }
-  const Overheads even = smallest_worst(cells, o);
-  std::printf("least squares: mean error %.2f %%, worst %.2f %%, %d of %zu within 5 %%\n", 100 * sum / 48,
-              100 * worst_error(cells, o), within, cells.size());
-  std::printf("smallest worst error: %.2f %%, at %.3f ms a pass, %.3f ms a message\n", 100 * worst_error(cells, even),
-              1e3 * even.pass, 1e3 * even.message);
-  // Least squares leaves two cells beyond 5 %: ZB-2p of the 6.2B model, which holds 70 of the GPUs' 80 GB. One pair of
-  // constants keeps all 48 within 5 %; the bubbles alone are 4 to 17 % optimistic.
-  CHECK(sum / 48 <= 0.015);
-  CHECK(within >= 46);
-  CHECK(worst_error(cells, o) <= 0.06);
-  CHECK(worst_error(cells, even) <= 0.05);
+  std::printf("smallest worst error: mean %.2f %%, worst %.2f %%\n", 100 * sum / 48, 100 * worst_error(cells, o));
+  std::printf("least squares: %.3f ms a pass, %.3f ms a message, worst %.2f %%\n", 1e3 * squares.pass,
+              1e3 * squares.message, 100 * worst_error(cells, squares));
+  CHECK(sum / 48 <= 0.02);
+  // The fitted costs matter: the bubbles alone are 4 to 17 % optimistic.
   CHECK(worst_error(cells, {}) > 0.15);
 }

@@ -22,8 +22,8 @@ class DataParallel {
   double reduce(const LocalParameters& p, int copies) const {
     if (sharded_units() || !q_.options.on(Effect::dp_communication)) return 0;
     const double bytes = gradient_bytes();
-    const Collective op =
-        q_.layout.zero_stage() >= 1 && !q_.stack.broadcast_zero1 ? Collective::reduce_scatter : Collective::all_reduce;
+    const Collective op = q_.layout.zero_stage() >= 1 && q_.stack.broadcast_root_s <= 0 ? Collective::reduce_scatter
+                                                                                        : Collective::all_reduce;
     GroupShape dense = groups_.dense_shard, expert = groups_.expert_shard;
     for (GroupShape* g : {&dense, &expert}) {
       if (copies == 2) g->ranks *= 2;  // both copies of a stage are reduced together
@@ -39,11 +39,10 @@ class DataParallel {
   /// Seconds to gather the updated parameters in 16 bits.
   double gather(const LocalParameters& p) const {
     if (sharded_units() || q_.layout.zero_stage() == 0 || !q_.options.on(Effect::dp_communication)) return 0;
-    if (q_.stack.broadcast_zero1) {
-      const double share = 2 * p.dense / groups_.dense_shard.ranks;
-      return groups_.dense_shard.ranks * price_.collective(Collective::broadcast, share, groups_.dense_shard).seconds;
-    }
-    return price_.collective(Collective::all_gather, 2 * p.dense, groups_.dense_shard).seconds +
+    // Broadcasts of all shards in turn move what an all-gather moves; each waits for the one before it.
+    const double roots =
+        q_.options.rates == Rates::calibrated ? groups_.dense_shard.ranks * q_.stack.broadcast_root_s : 0;
+    return roots + price_.collective(Collective::all_gather, 2 * p.dense, groups_.dense_shard).seconds +
            price_.collective(Collective::all_gather, 2 * p.expert, groups_.expert_shard).seconds;
   }
 

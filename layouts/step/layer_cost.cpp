@@ -66,9 +66,12 @@ class LayerBuilder {
     backward(Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(n) * (in + out)), 1);
   }
 
-  /// Memory-bound work: bytes of the forward and of the backward pass, kernels each.
+  /// Memory-bound work: bytes of the forward and of the backward pass, kernels each. One kernel an operator, or what a
+  /// compiler generates, streams at the rate of a copy, and its bytes are all that it moves; hand-written kernels have
+  /// tables of their own, over the least traffic.
   void elementwise(Module module, MemoryKernel kernel, double forward_bytes, double backward_bytes, int kernels = 1) {
     if (!q_.options.on(Effect::elementwise)) return;
+    if (elementwise_mode() != Elementwise::fused && kernel != MemoryKernel::permute) kernel = MemoryKernel::copy;
     if (forward_bytes > 0) add_forward(module, Part::elementwise, price_.memory(kernel, forward_bytes), 1, kernels);
     if (backward_bytes > 0) backward(Part::elementwise, price_.memory(kernel, backward_bytes), kernels);
   }
@@ -124,6 +127,8 @@ class LayerBuilder {
     return cost_;
   }
 
+  DataType linear_type() const { return p_.linear_; }
+
   /// compile= decides between a compiler and eager operators; without it the stack does.
   Elementwise elementwise_mode() const {
     return layout_.compile ? (*layout_.compile ? Elementwise::compiled : Elementwise::eager) : stack_.elementwise;
@@ -168,10 +173,12 @@ class LayerBuilder {
 
 namespace {
 
-/// Bytes an element of memory-bound work, 16-bit tensors, forward and backward. eager: one kernel an operator with FP32
-/// copies in the norm; fused: hand-written kernels (norm; bias + dropout + add; bias + activation; rotary); compiled:
-/// norm fused with the addition before it. Counted from reads and writes of each kernel; leaves out row statistics and
-/// biases.
+/// Bytes an element of memory-bound work, 16-bit tensors, forward and backward. eager: one kernel an operator. Its RMS
+/// norm runs in FP32 (to FP32 6, square 8, mean 4, scale 8, back 6, weight 4; backward: weight 4 and its gradient 8, to
+/// FP32 6, both sides of the product 20, power 24, sum 8, back 6, the input's two paths 8), its rotation in complex
+/// FP32 (6, 8, 6), its activation as SiLU 4 and product 6 (backward 12 and 6). fused: hand-written kernels (norm; bias
+/// + dropout + add; bias + activation; rotary); compiled: norm fused with the addition before it. Counted from reads
+/// and writes of each kernel; leaves out row statistics and biases.
 struct Traffic {
   double norm, norm_backward, add, add_backward, gated, gated_backward, plain, plain_backward, rotary, rotary_backward;
   int norm_kernels, act_kernels, rotary_kernels;
@@ -179,7 +186,7 @@ struct Traffic {
 constexpr Traffic traffic_of(Elementwise mode) {
   switch (mode) {
     case Elementwise::eager:
-      return {22, 30, 6, 4, 12, 20, 8, 12, 20, 20, 6, 3, 8};
+      return {36, 84, 6, 6, 10, 18, 8, 12, 20, 20, 6, 3, 8};
     case Elementwise::fused:
       return {4, 8, 6, 2, 6, 10, 4, 6, 4, 4, 1, 1, 2};
     case Elementwise::compiled:
@@ -189,16 +196,6 @@ constexpr Traffic traffic_of(Elementwise mode) {
 }
 
 Elementwise elementwise_of(const LayerBuilder& b) { return b.elementwise_mode(); }
-
-/// Exposed seconds of a tensor-parallel collective next to a GEMM of `gemm` seconds.
-/// none: all of it. async: cut into tp chunks sent while the next chunk is multiplied: the first chunk and what exceeds
-/// the GEMM stay visible, and what hides takes `contention` of the GEMM's speed. bulk: only collectives of the backward
-/// pass hide, as whole operations.
-double exposed_forward(TpOverlap mode, double seconds, double gemm, int tp, double contention) {
-  if (mode != TpOverlap::async || seconds <= 0) return seconds;
-  const double rest = seconds * (1 - 1.0 / tp);
-  return seconds / tp + std::max(0.0, rest - gemm) + contention * std::min(rest, gemm);
-}
 
 Price scaled(Price p, double factor) {
   p.seconds *= factor;
@@ -214,30 +211,38 @@ struct TpTraffic {
       reduce;  // all-gather and reduce-scatter of the sequence; all-reduce without sequence parallelism
 };
 
-TpTraffic tp_traffic(const LayerBuilder& b, const Groups& groups) {
+/// torchao's tensor-parallel styles cast before they gather where a tensor has one scale
+/// (torchao/float8/float8_tensor_parallel.py); with a scale a row they gather 16 bits. Transformer Engine's stacks are
+/// priced with 16 bits, which overstates those of its releases that gather what their quantisers wrote. Reductions are
+/// in 16 bits everywhere.
+double gathered_bytes(const LayerBuilder& b, DataType type) {
+  return b.stack_.framework == "pytorch" && type == DataType::fp8 ? bytes_of(type) : 2;
+}
+
+/// `type` = of the products whose input is gathered.
+TpTraffic tp_traffic(const LayerBuilder& b, const Groups& groups, DataType type) {
   TpTraffic t;
   if (b.layout_.tp == 1 || !b.q_.options.on(Effect::tp_communication)) return t;
   t.on = true;
   t.sequence = b.layout_.sequence_parallel();
-  // 16-bit activations of all tokens of the rank: s b h 2 bytes (Megatron keeps them in 16 bits under FP8 too).
-  const double bytes = 2.0 * b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
+  // Activations of all tokens of the rank: s b h elements.
+  const double elements = b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
   if (t.sequence) {
-    t.gather = b.price_.collective(Collective::all_gather, bytes, groups.tp);
-    t.scatter = b.price_.collective(Collective::reduce_scatter, bytes, groups.tp);
+    t.gather = b.price_.collective(Collective::all_gather, gathered_bytes(b, type) * elements, groups.tp);
+    t.scatter = b.price_.collective(Collective::reduce_scatter, 2 * elements, groups.tp);
   } else {
-    t.reduce = b.price_.collective(Collective::all_reduce, bytes, groups.tp);
+    t.reduce = b.price_.collective(Collective::all_reduce, 2 * elements, groups.tp);
   }
   return t;
 }
 
 TpOverlap tp_overlap_of(const LayerBuilder& b) { return b.layout_.tp_overlap.value_or(b.stack_.tp_overlap); }
 
-/// Seconds of the block's backward reduction that may hide under its column-parallel weight gradient.
-double hidden_reduction(const LayerBuilder& b, const TpTraffic& t) {
-  if (!t.on || (!b.stack_.async_tp_backward && tp_overlap_of(b) == TpOverlap::none)) return 0;
-  return t.sequence ? t.scatter.seconds : t.reduce.seconds;
-}
-/// PyTorch's asynchronous tensor parallelism: products and collectives cut and fused through symmetric memory.
+/// PyTorch's asynchronous tensor parallelism: the compiler finds a gather before a product, or a product before a
+/// reduce-scatter, and fuses the two through symmetric memory (torch/_inductor/fx_passes/micro_pipeline_tp.py). What it
+/// does not find stays in the open: a reduce-scatter of a sum of several products (the input gradients of Q, K and V,
+/// of gate and up); the input's second gather, before its weight gradient (the gathered tokens are what that product
+/// sums over); with per-row FP8 scales every gather, whose casts lie between it and the product (pytorch issue 149990).
 bool symmetric_memory(const LayerBuilder& b) {
   return b.stack_.framework == "pytorch" && tp_overlap_of(b) == TpOverlap::async;
 }
@@ -247,8 +252,15 @@ Price partial_sums(const LayerBuilder& b) {
   const double bytes = 2.0 * b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
   return b.price_.memory(MemoryKernel::add, bytes * (1 + 1.0 / b.layout_.tp));
 }
-/// Seconds of the input's second gather, before its weight gradient, that may hide. PyTorch fuses a gather with a
-/// product whose rows it brings; here the gathered tokens are what the product sums over, so it stays in the open.
+
+/// Seconds of the block's backward reduction that may hide under its column-parallel weight gradient; `products` share
+/// the block's input.
+double hidden_reduction(const LayerBuilder& b, const TpTraffic& t, int products) {
+  if (!t.on || (!b.stack_.async_tp_backward && tp_overlap_of(b) == TpOverlap::none)) return 0;
+  if (symmetric_memory(b) && products > 1) return 0;
+  return t.sequence ? t.scatter.seconds : t.reduce.seconds;
+}
+/// Seconds of the input's second gather, before its weight gradient, that may hide.
 double hidden_gather(const LayerBuilder& b, const TpTraffic& t) {
   if (!t.on || !t.sequence || symmetric_memory(b) ||
       (!b.stack_.async_tp_backward && tp_overlap_of(b) == TpOverlap::none))
@@ -256,32 +268,41 @@ double hidden_gather(const LayerBuilder& b, const TpTraffic& t) {
   return t.gather.seconds;
 }
 
-/// Collectives around a block whose first products take `column` seconds and whose last takes `row` seconds, forward.
-void tp_collectives(LayerBuilder& b, const TpTraffic& t, Module module, double column, double row) {
+/// Exposed seconds of a forward collective beside a product of `gemm` seconds.
+/// none, bulk: all of it. async, user buffers: cut into tp chunks sent while the next chunk is multiplied: the first
+/// chunk and what exceeds the product stay visible, and what hides takes its SMs from the product. async, symmetric
+/// memory: a rank's own chunk is multiplied while the others travel, by copy engines, which hold no SMs.
+double exposed_beside(const LayerBuilder& b, double seconds, double gemm) {
+  if (tp_overlap_of(b) != TpOverlap::async || seconds <= 0) return seconds;
+  const double chunk = 1.0 / b.layout_.tp;
+  if (symmetric_memory(b)) return std::max(0.0, seconds - gemm * (1 - chunk));
+  const double rest = seconds * (1 - chunk);
+  return seconds * chunk + std::max(0.0, rest - gemm) + b.price_.contention(Part::tp) * std::min(rest, gemm);
+}
+
+/// Collectives around a block whose first `products`, side by side, take `column` seconds and whose last takes `row`
+/// seconds, forward.
+void tp_collectives(LayerBuilder& b, const TpTraffic& t, Module module, int products, double column, double row) {
   if (!t.on) return;
-  const TpOverlap mode = tp_overlap_of(b);
-  const int tp = b.layout_.tp;
-  const double contention = b.price_.contention(Part::tp);
   const auto exposed = [&](const Price& p, double gemm) {
-    return p.seconds > 0 ? scaled(p, exposed_forward(mode, p.seconds, gemm, tp, contention) / p.seconds) : p;
+    return p.seconds > 0 ? scaled(p, exposed_beside(b, p.seconds, gemm) / p.seconds) : p;
   };
-  if (t.sequence) {
-    b.communicate_forward(module, Part::tp, exposed(t.gather, column));
-    b.communicate_forward(module, Part::tp, exposed(t.scatter, row));
-    b.communicate_backward(Part::tp,
-                           exposed(t.gather, row));  // of the row-parallel output gradient, before both its products
-    if (hidden_reduction(b, t) == 0) {
-      b.communicate_backward(Part::tp, t.scatter);
-      b.communicate_backward(Part::tp, t.gather);
-    } else if (symmetric_memory(b)) {
-      b.communicate_backward(Part::tp, t.gather);
-      b.communicate_forward(module, Part::tp, partial_sums(b));
-      b.communicate_backward(Part::tp, partial_sums(b));
-    }
-  } else {
+  if (!t.sequence) {
     b.communicate_forward(module, Part::tp, exposed(t.reduce, row));
-    if (hidden_reduction(b, t) == 0) b.communicate_backward(Part::tp, t.reduce);
+    if (hidden_reduction(b, t, products) == 0) b.communicate_backward(Part::tp, t.reduce);
+    return;
   }
+  const bool lone_gather = symmetric_memory(b) && b.linear_type() == DataType::fp8_row;
+  b.communicate_forward(module, Part::tp, lone_gather ? t.gather : exposed(t.gather, column));
+  b.communicate_forward(module, Part::tp, exposed(t.scatter, row));
+  // Of the row-parallel output gradient, before both its products.
+  b.communicate_backward(Part::tp, lone_gather ? t.gather : exposed(t.gather, row));
+  const bool reduced = hidden_reduction(b, t, products) > 0;
+  if (!reduced) b.communicate_backward(Part::tp, t.scatter);
+  if (hidden_gather(b, t) == 0) b.communicate_backward(Part::tp, t.gather);
+  if (!symmetric_memory(b)) return;
+  b.communicate_forward(module, Part::tp, partial_sums(b));
+  if (reduced) b.communicate_backward(Part::tp, partial_sums(b));
 }
 
 /// Causal attention of this rank, forward or backward, and what its context-parallel exchange leaves exposed.
@@ -367,7 +388,8 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
   const double m = b.p_.tokens(), local = b.p_.sequence_tokens();
   const std::int64_t h = b.q_.model->hidden, tp = layout.tp;
   const Traffic traffic = traffic_of(elementwise_of(b));
-  const TpTraffic t = tp_traffic(b, groups);
+  const TpTraffic t = tp_traffic(b, groups, linear);
+  constexpr int kProducts = 3;  // Q, K and V of the same input; with latent attention their up-projections
 
   b.elementwise(Module::layernorm, MemoryKernel::norm, local * static_cast<double>(h) * traffic.norm,
                 local * static_cast<double>(h) * traffic.norm_backward, traffic.norm_kernels);
@@ -386,7 +408,7 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
     b.elementwise(Module::layernorm, MemoryKernel::norm, local * static_cast<double>(a.kv_lora) * traffic.norm,
                   local * static_cast<double>(a.kv_lora) * traffic.norm_backward, traffic.norm_kernels);
     b.linear(Module::mla_up_proj, Part::gemm, m, a.heads * (a.qk_nope + a.v_head) / tp, a.kv_lora, linear,
-             hidden_reduction(b, t), hidden_gather(b, t));
+             hidden_reduction(b, t, kProducts), hidden_gather(b, t));
     // Keys are joined from their compressed and rotary parts: written and read once more.
     b.elementwise(Module::mla_up_proj, MemoryKernel::copy, m * static_cast<double>(a.key_width() / tp) * 4,
                   m * static_cast<double>(a.key_width() / tp) * 4);
@@ -394,7 +416,7 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
     const std::int64_t kv = std::max<std::int64_t>(a.kv_heads / tp, 1) * a.head_dim;
     const std::int64_t n = a.query_width() / tp + 2 * kv;
     column = b.price_.gemm(std::llround(m), n, h, linear, GemmPass::forward).seconds;
-    b.linear(Module::linear, Part::gemm, m, n, h, linear, hidden_reduction(b, t), hidden_gather(b, t));
+    b.linear(Module::linear, Part::gemm, m, n, h, linear, hidden_reduction(b, t, kProducts), hidden_gather(b, t));
   }
   const double rotated = m * static_cast<double>((a.query_width() + a.key_width()) / tp);
   if (b.q_.model->learned_positions == 0)
@@ -406,7 +428,7 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
   attention_core(b, a, groups);
   const double row = b.price_.gemm(std::llround(m), h, a.output_width() / tp, linear, GemmPass::forward).seconds;
   b.linear(Module::linear, Part::gemm, m, h, a.output_width() / tp, linear);
-  tp_collectives(b, t, Module::linear, column, row);
+  tp_collectives(b, t, Module::linear, kProducts, column, row);
   b.elementwise(Module::other, MemoryKernel::add, local * static_cast<double>(h) * traffic.add,
                 local * static_cast<double>(h) * traffic.add_backward);
 }
@@ -421,12 +443,13 @@ void mlp_products(LayerBuilder& b, double m, std::int64_t width, bool gated, Dat
       b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), columns, h, linear, GemmPass::forward).seconds;
   const double row =
       b.price_.gemm(std::max<std::int64_t>(1, std::llround(m)), h, width, linear, GemmPass::forward).seconds;
-  b.linear(module, part, m, columns, h, linear, hidden_reduction(b, t), hidden_gather(b, t));
+  const int products = gated ? 2 : 1;
+  b.linear(module, part, m, columns, h, linear, hidden_reduction(b, t, products), hidden_gather(b, t));
   b.elementwise(
       module, MemoryKernel::activation, m * static_cast<double>(width) * (gated ? traffic.gated : traffic.plain),
       m * static_cast<double>(width) * (gated ? traffic.gated_backward : traffic.plain_backward), traffic.act_kernels);
   b.linear(module, part, m, h, width, linear);
-  tp_collectives(b, t, module, column, row);
+  tp_collectives(b, t, module, products, column, row);
 }
 
 void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int64_t>& tokens, DataType linear) {
@@ -480,7 +503,8 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
         b.price_
             .gemm(std::llround(std::max(1.0, b.p_.tokens())), (moe.gated ? 2 : 1) * width, h, linear, GemmPass::forward)
             .seconds;
-    mlp_products(b, b.p_.tokens(), width, moe.gated, linear, Module::shared_experts, Part::gemm, tp_traffic(b, groups));
+    mlp_products(b, b.p_.tokens(), width, moe.gated, linear, Module::shared_experts, Part::gemm,
+                 tp_traffic(b, groups, linear));
   }
   if (overlap == EpOverlap::shared) hidden = std::min(shared_seconds, exchange.dispatch.seconds);
   expert_products(b, moe, exchange.tokens, linear);
@@ -527,7 +551,7 @@ LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
     moe_block(b, *layer.moe, groups_, linear_);
   } else {
     mlp_products(b, tokens_, layer.mlp.width / question_.layout.tp, layer.mlp.gated, linear_, Module::mlp, Part::gemm,
-                 tp_traffic(b, groups_));
+                 tp_traffic(b, groups_, linear_));
   }
   b.elementwise(Module::other, MemoryKernel::add, sequence_tokens_ * h * traffic.add,
                 sequence_tokens_ * h * traffic.add_backward);
@@ -539,7 +563,7 @@ Cost LayerPricer::embedding_forward() const {
   if (question_.options.on(Effect::vocabulary)) {
     const double bytes = 4.0 * tokens_ * static_cast<double>(question_.model->hidden);
     b.add_forward(Module::other, Part::vocabulary, b.price_.memory(MemoryKernel::embedding, bytes), 1, 3);
-    const TpTraffic t = tp_traffic(b, groups_);
+    const TpTraffic t = tp_traffic(b, groups_, wide_);
     if (t.on) b.communicate_forward(Module::other, Part::tp, t.sequence ? t.scatter : t.reduce);
   }
   return b.finish(false).forward;
@@ -551,7 +575,7 @@ Cost LayerPricer::embedding_backward() const {
     // Rows are added into an FP32 gradient by sorted or atomic scatter: gradient read, rows read and written.
     const double bytes = 10.0 * tokens_ * static_cast<double>(question_.model->hidden);
     b.backward(Part::vocabulary, b.price_.memory(MemoryKernel::embedding, bytes), 3);
-    const TpTraffic t = tp_traffic(b, groups_);
+    const TpTraffic t = tp_traffic(b, groups_, wide_);
     if (t.on && t.sequence) b.communicate_backward(Part::tp, t.gather);
   }
   return b.finish(false).input_grad;
@@ -565,18 +589,18 @@ LayerCost LayerPricer::head() const {
   const double h = static_cast<double>(model.hidden);
   b.elementwise(Module::other, MemoryKernel::norm, sequence_tokens_ * h * traffic.norm,
                 sequence_tokens_ * h * traffic.norm_backward, traffic.norm_kernels);
-  const TpTraffic t = tp_traffic(b, groups_);
+  const TpTraffic t = tp_traffic(b, groups_, wide_);
   // Megatron stacks pad the vocabulary to a multiple of 128 x tp (FROM MEMORY); the others train the stated size.
   const std::int64_t tp = question_.layout.tp;
   const bool pads = b.stack_.framework == "megatron" || b.stack_.framework == "deepspeed";
   const std::int64_t unit = pads ? 128 * tp : tp;
   const std::int64_t columns = (model.vocab + unit - 1) / unit * unit / tp;
   // The output head stays in 16 bits under FP8 recipes.
-  b.linear(Module::other, Part::vocabulary, tokens_, columns, model.hidden, wide_, hidden_reduction(b, t),
+  b.linear(Module::other, Part::vocabulary, tokens_, columns, model.hidden, wide_, hidden_reduction(b, t, 1),
            hidden_gather(b, t), false);
   if (t.on) {
     if (t.sequence) b.communicate_forward(Module::other, Part::tp, t.gather);
-    if (hidden_reduction(b, t) == 0) b.communicate_backward(Part::tp, t.sequence ? t.scatter : t.reduce);
+    if (hidden_reduction(b, t, 1) == 0) b.communicate_backward(Part::tp, t.sequence ? t.scatter : t.reduce);
     // Maximum, sum of exponentials and target logit of each token: three all-reduces of 4 bytes a token.
     const Price stats = b.price_.collective(Collective::all_reduce, 4 * tokens_, groups_.tp);
     for (int i = 0; i < 3; ++i) b.communicate_forward(Module::other, Part::tp, stats);

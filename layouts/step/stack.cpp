@@ -58,7 +58,7 @@ void read_into(Stack& s, const Field& f) {
                 "cuda_graphs",
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
-                "broadcast_zero1",
+                "broadcast_root_s",
                 "balances_stages",
                 "cp_by",
                 "overlap_sharded_reduce",
@@ -103,11 +103,11 @@ void read_into(Stack& s, const Field& f) {
         word(*v, std::array<std::pair<const char*, ContextParallel>, 3>{{{"ring", ContextParallel::ring},
                                                                          {"all-gather", ContextParallel::all_gather},
                                                                          {"ulysses", ContextParallel::ulysses}}});
-  flag("broadcast_zero1", s.broadcast_zero1);
   flag("overlap_sharded_reduce", s.overlap_sharded_reduce);
   number("loss_bytes_per_logit", s.loss_bytes_per_logit);
   number("grad_reduce_bytes", s.grad_reduce_bytes);
   number("bucket_bytes", s.bucket_bytes);
+  number("broadcast_root_s", s.broadcast_root_s);
   number("optimizer_bytes_per_parameter", s.optimizer_bytes_per_parameter);
   if (const auto v = f.find("fsdp_prefetch")) s.fsdp_prefetch = static_cast<int>(v->count(0, 64));
   if (const auto v = f.find("schedules")) {

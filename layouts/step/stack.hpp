@@ -75,7 +75,8 @@ struct Stack {
       30;                              // HBM traffic: gradient 4, master and moments read and written 24, weight 2
   bool sequence_parallel = true;       // where a row does not say
   bool overlap_sharded_reduce = true;  // false: under ZeRO 1 gradients are reduced after the backward pass
-  bool broadcast_zero1 = false;        // ZeRO 1 gathers by one broadcast a rank
+  double broadcast_root_s =
+      0;  // > 0: ZeRO 1 gathers by one broadcast a rank, each with so many seconds beyond its bytes
   std::vector<std::string> schedules;  // that `plan` may search
   std::vector<int> zero_stages;        // that `plan` may search
   StackConstants constants;
