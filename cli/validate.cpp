@@ -33,6 +33,7 @@ struct Options {
   GateQuestion gate;
   ScoreOptions score;
   bool constants = false;
+  std::optional<std::string> cross_validate;
   std::string fit_constants;
   bool fit_all = false;
   std::string fit_rounds = std::to_string(kFitRounds);
@@ -128,12 +129,14 @@ void check_kind(const Options& o, const RowFile& file) {
   if (!o.without.empty()) refuse("--without");
   if (o.score.marked_only) refuse("--marked-only");
   if (!o.fit_constants.empty()) refuse("--fit-constants");
+  if (o.cross_validate) refuse("--cross-validate");
 }
 
 void print_answer_json(const Options& o, const std::vector<ScoredRow>& rows, const AccuracyByFamily& families,
                        const GateAnswer& gate) {
   nlohmann::ordered_json out{{"rows", nlohmann::ordered_json::array()}, {"families", nlohmann::ordered_json::object()}};
   out["leave_out"] = o.score.leave_out;
+  if (o.score.folds > 0) out["folds"] = o.score.folds;
   if (o.score.marked_only) out["marked_only"] = true;
   if (o.score.without != 0) out["without"] = effect_names(o.score.without);
   for (const ScoredRow& row : rows) out["rows"].push_back(json_of(row));
@@ -145,8 +148,9 @@ void print_answer_json(const Options& o, const std::vector<ScoredRow>& rows, con
 
 void print_answer_text(const Options& o, const std::vector<ScoredRow>& rows, const AccuracyByFamily& families,
                        const GateAnswer& gate, bool runs) {
-  const char* how = !o.score.leave_out ? ""
-                    : runs             ? "; each row predicted with constants fitted on the other half of the questions"
+  const char* how = o.score.folds > 0 ? "; each row predicted with constants fitted on the other folds of the questions"
+                    : !o.score.leave_out ? ""
+                    : runs ? "; each row predicted with constants fitted on the other half of the questions"
                            : "; each row predicted from tables fitted without it, its fold (kernels) or its whole "
                              "curve (collectives)";
   std::printf("Predicted against measured: error = predicted / measured - 1%s.\n", how);
@@ -175,6 +179,13 @@ void run(Options& o) {
   o.score.without = parse_effects(o.without, "--without");
   const RowFile file = read_rows(o.rows);
   check_kind(o, file);
+  if (o.cross_validate) {
+    const std::int64_t folds = parse_count(*o.cross_validate, "--cross-validate");
+    if (folds < 2 || folds > 100)
+      throw InputError("--cross-validate", "expected 2 to 100 folds, got " + *o.cross_validate);
+    if (o.score.leave_out) throw InputError("--cross-validate", "leaves rows out by itself: drop --leave-out");
+    o.score.folds = static_cast<int>(folds);
+  }
   if (!o.fit_constants.empty()) {
     const std::int64_t rounds = parse_count(o.fit_rounds, "--fit-rounds");
     if (rounds > 1000) throw InputError("--fit-rounds", "out of range: " + o.fit_rounds + " is above 1000");
@@ -205,6 +216,9 @@ void add_validate(CLI::App& app) {
   verb->add_flag("--leave-out", options->score.leave_out,
                  "predict each row from tables or constants fitted without it; of training runs, only the half of the "
                  "questions that the constants were not fitted on");
+  verb->add_option("--cross-validate", options->cross_validate,
+                   "training runs: predict each row with constants fitted on the other of so many folds of the "
+                   "questions (minutes)");
   verb->add_flag("--marked-only", options->score.marked_only,
                  "training runs: only times (score) and memory (score_memory) that the file marks as fit for scoring");
   verb->add_option("--without", options->without,

@@ -24,6 +24,7 @@ struct RowFile {
 struct ScoreOptions {
   std::vector<std::string> families;  // empty = all
   bool leave_out = false;             // each row is predicted from tables that were fitted without it
+  int folds = 0;                      // training runs: > 0 = each predicted with constants fitted on the other folds
   bool marked_only = false;           // training runs: only figures that their file marks as fit for scoring
   std::uint32_t without = 0;          // training runs: bit set of effects switched off
 };

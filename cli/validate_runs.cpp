@@ -30,6 +30,13 @@ void keep_marked(const std::vector<RunQuestion>& runs, std::vector<ScoredRow>& r
 }  // namespace
 
 std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptions& options) {
+  if (options.folds > 0) {
+    PricerShelf shelf(ConstantSet::all);
+    std::vector<RunQuestion> runs = run_questions(read_runs(file.path), ConstantSet::all);
+    std::vector<ScoredRow> rows = cross_validate(runs, shelf, options.folds, options.without);
+    if (options.marked_only) keep_marked(runs, rows);
+    return rows;
+  }
   const ConstantSet set = options.leave_out ? ConstantSet::half : ConstantSet::all;
   PricerShelf shelf(set);
   std::vector<RunQuestion> runs = run_questions(read_runs(file.path), set);

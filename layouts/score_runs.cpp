@@ -16,10 +16,21 @@ Pricer& PricerShelf::of(const Cluster& c) {
   return *slot;
 }
 
-bool in_fit(const MeasuredRun& run) {
+namespace {
+
+/// FNV-1a.
+std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 1469598103934665603ULL;
-  for (const char c : run.question) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return ((hash >> 20) & 1) == 0;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return hash;
+}
+
+}  // namespace
+
+bool in_fit(const MeasuredRun& run) { return ((hash_of(run.question) >> 20) & 1) == 0; }
+
+int fold_of(const MeasuredRun& run, int folds) {
+  return static_cast<int>((hash_of(run.question) >> 20) % static_cast<std::uint64_t>(folds));
 }
 
 namespace {

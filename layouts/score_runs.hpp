@@ -38,6 +38,9 @@ MemoryOptions memory_options_of(const RunQuestion&);
 /// Half of the questions belong to the fit: FNV-1a of the question's text, even. Layouts that compete stay together.
 bool in_fit(const MeasuredRun&);
 
+/// The fold of a run's question in cross-validation, 0 to folds - 1, by the same hash.
+int fold_of(const MeasuredRun&, int folds);
+
 /// Every run once: predicted, or skipped with a reason.
 std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>&, PricerShelf&, std::uint32_t without);
 
@@ -46,5 +49,9 @@ std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>&, PricerShelf&,
 /// keep the constants of the shelf and of the runs' stacks, and count their rows and spreads anew.
 inline constexpr int kFitRounds = 12;
 std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf&, bool all, int rounds = kFitRounds);
+
+/// Every run predicted with constants fitted on the other folds only (folds >= 2). Leaves the last fit's constants in
+/// the shelf and in the runs' stacks.
+std::vector<ScoredRow> cross_validate(std::vector<RunQuestion>& runs, PricerShelf&, int folds, std::uint32_t without);
 
 }  // namespace shardplan

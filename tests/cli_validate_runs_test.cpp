@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "layouts/score_runs.hpp"
 #include "layouts/step/constants.hpp"
 #include "layouts/step/question.hpp"
 
@@ -175,6 +176,34 @@ TEST_CASE("A fit of no rounds keeps the values and counts their rows", "[cli][va
   CHECK(counted.at("machines").at("h100-sxm").at("bf16") == kept.at("h100-sxm/bf16"));
   CHECK(counted.at("stacks").at("megatron-core").at("step_s") == kept.at("megatron-core/step_s"));
   CHECK(run(kRows + "--fit-constants " + out + " --fit-rounds -1").code == 2);
+}
+
+TEST_CASE("Cross-validation predicts every run from the other folds", "[cli][validate]") {
+  const json in_sample = asked(""), left_out = asked("--cross-validate 3");
+  CHECK(left_out.at("folds") == 3);
+  REQUIRE(left_out.at("rows").size() == in_sample.at("rows").size());
+  int moved = 0;
+  for (std::size_t i = 0; i < in_sample.at("rows").size(); ++i) {
+    const json &a = in_sample.at("rows").at(i), &b = left_out.at("rows").at(i);
+    CHECK(a.at("id") == b.at("id"));
+    CHECK(a.contains("skipped") == b.contains("skipped"));
+    if (a.contains("predicted_s") && a.at("predicted_s") != b.at("predicted_s")) ++moved;
+  }
+  CHECK(moved > 0);
+  CHECK(run(kRows + "--cross-validate 3").text.find("other folds") != std::string::npos);
+  CHECK(run(kRows + "--cross-validate 1").code == 2);
+  CHECK(run(kRows + "--cross-validate 3 --leave-out").code == 2);
+}
+
+TEST_CASE("A fit starts from neutral values, whatever ships", "[cli][validate]") {
+  const std::string path = SHARDPLAN_SOURCE_DIR "/tests/data/invented_runs.json";
+  using namespace shardplan;
+  const auto fitted = [&](ConstantSet before) {
+    PricerShelf shelf(before);
+    std::vector<RunQuestion> runs = run_questions(read_runs(path), before);
+    return fit_constants(runs, shelf, true);
+  };
+  CHECK(fitted(ConstantSet::all) == fitted(ConstantSet::half));
 }
 
 TEST_CASE("The listed constants are the ones that predictions use", "[cli][validate]") {

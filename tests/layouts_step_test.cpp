@@ -3,6 +3,7 @@
 
 #include "base/random.hpp"
 #include "layouts/search/search.hpp"
+#include "layouts/step/price.hpp"
 #include "layouts/step/step.hpp"
 #include "models/load_model.hpp"
 
@@ -145,4 +146,20 @@ TEST_CASE("more micro-batches take longer, and their bubble shrinks") {
     last = s.step_time_s;
     bubble = s.over_total;
   }
+}
+
+TEST_CASE("a group with some of a node's GPUs may reach only part of their NICs") {
+  Bench b("llama-3.1-8b", "h100-sxm", "tp4 pp4 dp4", 64, 8192, 256);
+  const double bytes = 8e9;  // bandwidth-bound
+  const auto seconds = [&](int members, double strided) {
+    MachineConstants c = b.pricer.constants();
+    c.strided_nics = strided;
+    b.pricer.set_constants(c);
+    const StepPricer price(b.question);
+    return price.collective(Collective::all_gather, bytes, group_shape(b.pricer.cluster(), 64, members)).seconds;
+  };
+  CHECK(seconds(2, 0.5) / seconds(2, 1) == Approx(2 / 1.5).epsilon(0.03));
+  CHECK(seconds(4, 0.5) / seconds(4, 1) == Approx(4 / 2.5).epsilon(0.03));
+  CHECK(seconds(8, 0.5) == seconds(8, 1));  // a whole node: every ring leaves where it entered
+  CHECK(seconds(1, 0.5) == seconds(1, 1));  // one GPU, one NIC
 }

@@ -21,6 +21,7 @@ constexpr std::array kMeanings = {
     Meaning{"attention_triton", "seconds of Triton's FlashAttention in a step over the tables'"},
     Meaning{"attention_unfused", "seconds of unfused attention in a step over its memory traffic's"},
     Meaning{"network_factor", "seconds of collectives between nodes over the network model's"},
+    Meaning{"strided_nics", "NICs that a group with some of a node's GPUs reaches of each member after its first"},
     Meaning{"domain_factor", "seconds of collectives inside a node over the network model's"},
     Meaning{"message_s", "fixed seconds of one pipeline message between nodes"},
     Meaning{"kernel_launch_s", "host seconds from one kernel launch to the next"},

@@ -109,9 +109,13 @@ Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
 
 Price StepPricer::collective(Collective op, double bytes, const GroupShape& shape) const {
   if (shape.ranks <= 1 || bytes <= 0) return {};
-  const Price price = q_.pricer->network().collective(op, bytes, shape).price;
-  if (q_.options.rates == Rates::datasheet) return price;
+  if (q_.options.rates == Rates::datasheet) return q_.pricer->network().collective(op, bytes, shape).price;
   const MachineConstants& c = q_.pricer->constants();
+  GroupShape reached = shape;
+  const int members = shape.ranks_per_domain;
+  if (shape.crosses() && members > 1 && members < q_.pricer->cluster().node.nvlink_domain)
+    reached.nics_per_domain *= (1 + c.strided_nics * (members - 1)) / members;
+  const Price price = q_.pricer->network().collective(op, bytes, reached).price;
   return times(price, shape.crosses() ? c.network_factor : c.domain_factor);
 }
 

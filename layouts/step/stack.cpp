@@ -156,9 +156,9 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
 std::span<const StackConstantRow> stack_constant_rows() {
   using C = StackConstants;
   static constexpr std::array<StackConstantRow, 3> rows{{
-      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 1e-4},
-      {"step_s", "s", &C::step_s, 1e-4, 0.5},
-      {"compute_factor", "1", &C::compute_factor, 0.85, 1.3},
+      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 1e-4, 0.8},
+      {"step_s", "s", &C::step_s, 1e-4, 0.5, 0.7},
+      {"compute_factor", "1", &C::compute_factor, 0.85, 1.3, 0.05},
   }};
   return rows;
 }
@@ -166,18 +166,19 @@ std::span<const StackConstantRow> stack_constant_rows() {
 std::span<const MachineConstantRow> machine_constant_rows() {
   using M = MachineConstants;
   static const std::vector<MachineConstantRow> rows{
-      {"bf16", "1", MachineScope::gpu, [](M& m) -> double& { return m.bf16; }, 0.8, 3},
-      {"fp8", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8; }, 0.8, 3},
-      {"fp8_row", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8_row; }, 0.8, 4},
-      {"fp4", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp4; }, 0.8, 3},
-      {"attention_fa2", "1", MachineScope::family, [](M& m) -> double& { return m.attention[0]; }, 0.7, 4},
-      {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4},
-      {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4},
-      {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4},
-      {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 3},
+      {"bf16", "1", MachineScope::gpu, [](M& m) -> double& { return m.bf16; }, 0.8, 3, 0.15},
+      {"fp8", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8; }, 0.8, 3, 0.15},
+      {"fp8_row", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8_row; }, 0.8, 4, 0.3},
+      {"fp4", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp4; }, 0.8, 3, 0.15},
+      {"attention_fa2", "1", MachineScope::family, [](M& m) -> double& { return m.attention[0]; }, 0.7, 4, 0.3},
+      {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4, 0.3},
+      {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4, 0.3},
+      {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4, 0.3},
+      {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 3, 0.3},
       {"domain_factor", "1", MachineScope::fabric, [](MachineConstants& m) -> double& { return m.domain_factor; }, 0.5,
-       3},
-      {"message_s", "s", MachineScope::fabric, [](M& m) -> double& { return m.message_s; }, 1e-5, 5e-2},
+       3, 0.2},
+      {"strided_nics", "1", MachineScope::fabric, [](M& m) -> double& { return m.strided_nics; }, 0.05, 1, 1},
+      {"message_s", "s", MachineScope::fabric, [](M& m) -> double& { return m.message_s; }, 1e-5, 5e-2, 0.5},
   };
   return rows;
 }
@@ -211,13 +212,6 @@ MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& k
   m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
   m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
   m.attention.fill(m.bf16);
-  // FlashAttention 2 and Triton kernels were not written for Hopper: about 0.45 of FlashAttention 3's rate, which the
-  // tables hold (FROM MEMORY of the FlashAttention 3 paper, arXiv 2407.08608; only where the fit starts).
-  if (const std::string family = family_key(gpu); family == "h100" || family == "h200") {
-    constexpr double kOverHopperKernels = 1 / 0.45;
-    m.attention[static_cast<std::size_t>(AttentionLibrary::fa2)] *= kOverHopperKernels;
-    m.attention[static_cast<std::size_t>(AttentionLibrary::triton)] *= kOverHopperKernels;
-  }
   return m;
 }
 

@@ -34,8 +34,11 @@ struct MachineConstants {
   std::array<double, 7> attention{1, 1, 1, 1, 1, 1, 1};  // by AttentionLibrary
   double network_factor = 1;  // seconds of collectives between nodes of this fabric over the network model's
   double domain_factor = 1;   // of collectives inside a node of this machine over the network model's
-  double message_s = 0;       // fixed seconds of one pipeline message between nodes
-  bool fitted = false;        // on measured steps; else from the kernel tables' sustained maxima
+  // NICs that a group with some, not all, of a node's GPUs uses of each member after its first; 1 = all. Rings that
+  // enter a node at one GPU and leave it at another under a different PCIe switch reach only part of both NICs.
+  double strided_nics = 1;
+  double message_s = 1e-3;  // fixed seconds of one pipeline message between nodes
+  bool fitted = false;      // on measured steps; else from the kernel tables' sustained maxima
 };
 /// all: fitted on every question of the measured runs, what predictions use. half: on half of them, what the error on
 /// the other half is reported with.
@@ -88,6 +91,7 @@ struct StackConstantRow {
   const char* unit;
   double StackConstants::* member;
   double least, most;
+  double spread;  // standard deviation of ln(value / neutral) expected before any measurement
 };
 std::span<const StackConstantRow> stack_constant_rows();
 
@@ -98,6 +102,7 @@ struct MachineConstantRow {
   MachineScope scope;
   double& (*member)(MachineConstants&);
   double least, most;
+  double spread;  // as above
 };
 std::span<const MachineConstantRow> machine_constant_rows();
 
