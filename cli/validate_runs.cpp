@@ -31,9 +31,8 @@ void keep_marked(const std::vector<RunQuestion>& runs, std::vector<ScoredRow>& r
 
 std::vector<ScoredRow> score_training_runs(const RowFile& file, const ScoreOptions& options) {
   if (options.folds > 0) {
-    PricerShelf shelf(ConstantSet::all);
-    std::vector<RunQuestion> runs = run_questions(read_runs(file.path), ConstantSet::all);
-    std::vector<ScoredRow> rows = cross_validate(runs, shelf, options.folds, options.without);
+    const std::vector<RunQuestion> runs = run_questions(read_runs(file.path), ConstantSet::all);
+    std::vector<ScoredRow> rows = cross_validate(runs, options.folds, options.without);
     if (options.marked_only) keep_marked(runs, rows);
     return rows;
   }
@@ -55,7 +54,7 @@ void fit_step_constants(const RowFile& file, const std::string& out, bool all, i
     throw InputError(file.path, "constants are fitted on training runs (schema shardplan-runs/1)");
   PricerShelf shelf(all ? ConstantSet::all : ConstantSet::half);
   std::vector<RunQuestion> runs = run_questions(read_runs(file.path), all ? ConstantSet::all : ConstantSet::half);
-  write_text_file(out, fit_constants(runs, shelf, all, rounds));
+  write_text_file(out, fit_constants(runs, shelf, {all, rounds}));
 }
 
 }  // namespace shardplan

@@ -7,10 +7,12 @@
 // one cluster be far off. Deterministic: no random starts, and the values that ship have no say in a new fit.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "base/errors.hpp"
 #include "layouts/score_runs.hpp"
@@ -64,6 +66,30 @@ bool touches(const MachineConstantRow& row, const RunQuestion& q) {
   return probe.attention[static_cast<std::size_t>(q.stack.attention)] < 0;
 }
 
+/// ln(predicted / measured) of runs by stack: what the intervals stand on.
+class Residuals {
+ public:
+  void add(const RunQuestion& q, double error) {
+    by_stack_[{q.stack.name, q.run.model.has_moe()}].push_back(std::abs(error));
+  }
+  std::size_t count(const std::string& stack, bool experts) const {
+    const auto found = by_stack_.find({stack, experts});
+    return found == by_stack_.end() ? 0 : found->second.size();
+  }
+  /// The 80 % quantile of the absolute errors as standard deviations, pulled towards a prior of kPriorRows rows.
+  double spread(const std::string& stack, bool experts) const {
+    const auto found = by_stack_.find({stack, experts});
+    const double z80 = 1.2816, before = experts ? kPriorSpreadMoe : kPriorSpread;
+    if (found == by_stack_.end()) return before;
+    const auto n = static_cast<double>(found->second.size());
+    const double sd = quantile(found->second, 0.8) / z80;
+    return std::sqrt((n * sd * sd + kPriorRows * before * before) / (n + kPriorRows));
+  }
+
+ private:
+  std::map<std::pair<std::string, bool>, std::vector<double>> by_stack_;
+};
+
 class Fit {
  public:
   /// `learn` says which runs may be learned from; the constants reach all runs.
@@ -75,6 +101,7 @@ class Fit {
       if (run.skipped) continue;
       known_.push_back(i);
       if (!run.score || !run.step_time_s) continue;
+      marked_.push_back(i);
       if (learn(run)) fit_rows_.push_back(i);
       ++in_family_[run.family];
     }
@@ -93,15 +120,6 @@ class Fit {
       const double now = total(fit_rows_, errors_) + prior();
       if (last - now < kSmallestGain * last) break;
       last = now;
-    }
-  }
-
-  /// The spreads of the fit's residuals become the intervals of all runs.
-  void set_spreads() {
-    for (const std::size_t i : known_) {
-      Stack& stack = runs_[i].stack;
-      stack.constants.residual_sd = spread_of(stack.name, false);
-      stack.constants.residual_sd_moe = spread_of(stack.name, true);
     }
   }
 
@@ -258,25 +276,16 @@ class Fit {
     }
   }
 
-  std::vector<double> errors_of(const std::string& stack, bool experts) const {
-    std::vector<double> errors;
-    for (const std::size_t i : fit_rows_)
-      if (runs_[i].stack.name == stack && runs_[i].run.model.has_moe() == experts)
-        errors.push_back(std::abs(errors_[i]));
-    return errors;
-  }
-
-  /// The 80 % quantile of the absolute errors as standard deviations, pulled towards a prior of kPriorRows rows.
-  double spread_of(const std::string& stack, bool experts) const {
-    const std::vector<double> errors = errors_of(stack, experts);
-    const double z80 = 1.2816, before = experts ? kPriorSpreadMoe : kPriorSpread;
-    const auto n = static_cast<double>(errors.size());
-    const double found = errors.empty() ? before : quantile(errors, 0.8) / z80;
-    return std::sqrt((n * found * found + kPriorRows * before * before) / (n + kPriorRows));
-  }
-
  public:
-  std::string document() const {
+  /// ln(predicted / measured) of a run as things stand.
+  double error_of(std::size_t run) {
+    evaluate({run}, errors_);
+    return errors_[run];
+  }
+  const std::vector<std::size_t>& learned() const { return fit_rows_; }
+  const std::vector<std::size_t>& marked() const { return marked_; }
+
+  std::string document(const Residuals& residuals) const {
     nlohmann::ordered_json out;
     out["schema"] = "shardplan-step-constants/1";
     out["source"] = "fitted by `shardplan validate --rows runs.json --fit-constants` on measured training runs";
@@ -291,9 +300,10 @@ class Fit {
     }
     for (auto& [name, machine] : machines.items()) machine["rows"] = counts[name];
     for (auto& [name, stack] : stacks.items()) {
-      stack["residual_sd"] = std::round(1e4 * spread_of(name, false)) / 1e4;
-      if (!errors_of(name, true).empty()) stack["residual_sd_moe"] = std::round(1e4 * spread_of(name, true)) / 1e4;
-      stack["rows"] = errors_of(name, false).size() + errors_of(name, true).size();
+      stack["residual_sd"] = std::round(1e4 * residuals.spread(name, false)) / 1e4;
+      if (residuals.count(name, true) > 0)
+        stack["residual_sd_moe"] = std::round(1e4 * residuals.spread(name, true)) / 1e4;
+      stack["rows"] = residuals.count(name, false) + residuals.count(name, true);
     }
     out["machines"] = std::move(machines);
     out["stacks"] = std::move(stacks);
@@ -303,7 +313,7 @@ class Fit {
  private:
   std::vector<RunQuestion>& runs_;
   PricerShelf& shelf_;
-  std::vector<std::size_t> known_, fit_rows_;
+  std::vector<std::size_t> known_, marked_, fit_rows_;
   std::map<std::string, int> in_family_;
   std::vector<Knob> knobs_;
   std::vector<double> errors_;
@@ -311,22 +321,73 @@ class Fit {
 
 }  // namespace
 
-std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf& shelf, bool all, int rounds) {
-  Fit fit(runs, shelf, [all](const MeasuredRun& run) { return all || in_fit(run); }, rounds > 0);
-  fit.run(rounds);
-  return fit.document();
+namespace {
+
+using Learn = std::function<bool(const MeasuredRun&)>;
+
+/// One fold: constants fitted without its questions, in a world of their own.
+struct Fold {
+  std::vector<RunQuestion> runs;
+  PricerShelf shelf{ConstantSet::all};
+  std::vector<std::pair<std::size_t, double>> left_out;  // marked runs of the fold with their errors
+};
+
+std::vector<std::unique_ptr<Fold>> fit_folds(const std::vector<RunQuestion>& runs, const Learn& learn, int folds) {
+  std::vector<std::unique_ptr<Fold>> out(static_cast<std::size_t>(folds));
+  std::atomic<int> next{0};
+  const auto work = [&] {
+    for (int f = next++; f < folds; f = next++) {
+      auto fold = std::make_unique<Fold>();
+      fold->runs = runs;
+      Fit fit(fold->runs, fold->shelf, [&](const MeasuredRun& r) { return learn(r) && fold_of(r, folds) != f; }, true);
+      fit.run(kFitRounds);
+      for (const std::size_t i : fit.marked())
+        if (learn(runs[i].run) && fold_of(runs[i].run, folds) == f) fold->left_out.emplace_back(i, fit.error_of(i));
+      out[static_cast<std::size_t>(f)] = std::move(fold);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned t = 1; t < std::min(std::thread::hardware_concurrency(), static_cast<unsigned>(folds)); ++t)
+    threads.emplace_back(work);
+  work();
+  for (std::thread& t : threads) t.join();
+  return out;
 }
 
-std::vector<ScoredRow> cross_validate(std::vector<RunQuestion>& runs, PricerShelf& shelf, int folds,
-                                      std::uint32_t without) {
+}  // namespace
+
+std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf& shelf, const FitOptions& options) {
+  const Learn learn = [&](const MeasuredRun& run) { return options.all || in_fit(run); };
+  Residuals residuals;
+  if (options.rounds > 0 && options.spread_folds > 1)
+    for (const auto& fold : fit_folds(runs, learn, options.spread_folds))
+      for (const auto& [i, error] : fold->left_out) residuals.add(runs[i], error);
+  Fit fit(runs, shelf, learn, options.rounds > 0);
+  fit.run(options.rounds);
+  if (options.rounds == 0 || options.spread_folds <= 1)
+    for (const std::size_t i : fit.learned()) residuals.add(runs[i], fit.error_of(i));
+  return fit.document(residuals);
+}
+
+std::vector<ScoredRow> cross_validate(const std::vector<RunQuestion>& runs, int folds, std::uint32_t without) {
+  const auto fitted = fit_folds(runs, [](const MeasuredRun&) { return true; }, folds);
   std::vector<ScoredRow> out(runs.size());
-  for (int fold = 0; fold < folds; ++fold) {
-    Fit fit(runs, shelf, [&](const MeasuredRun& run) { return fold_of(run, folds) != fold; }, true);
-    fit.run(kFitRounds);
-    fit.set_spreads();
-    std::vector<ScoredRow> rows = score_runs(runs, shelf, without);
+  for (int f = 0; f < folds; ++f) {
+    // What a fold's intervals stand on: the errors of the others, each left out of its own fit.
+    Residuals residuals;
+    for (int other = 0; other < folds; ++other)
+      if (other != f)
+        for (const auto& [i, error] : fitted[static_cast<std::size_t>(other)]->left_out) residuals.add(runs[i], error);
+    Fold& fold = *fitted[static_cast<std::size_t>(f)];
+    for (RunQuestion& q : fold.runs) {
+      q.stack.constants.residual_sd = residuals.spread(q.stack.name, false);
+      q.stack.constants.residual_sd_moe = residuals.spread(q.stack.name, true);
+      q.stack.constants.fit_rows = static_cast<int>(residuals.count(q.stack.name, q.run.model.has_moe()));
+      if (fold_of(q.run, folds) != f) q.run.skipped = "of another fold";
+    }
+    std::vector<ScoredRow> rows = score_runs(fold.runs, fold.shelf, without);
     for (std::size_t i = 0; i < runs.size(); ++i)
-      if (fold_of(runs[i].run, folds) == fold) out[i] = std::move(rows[i]);
+      if (fold_of(runs[i].run, folds) == f) out[i] = std::move(rows[i]);
   }
   return out;
 }

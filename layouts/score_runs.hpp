@@ -44,14 +44,17 @@ int fold_of(const MeasuredRun&, int folds);
 /// Every run once: predicted, or skipped with a reason.
 std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>&, PricerShelf&, std::uint32_t without);
 
-/// Fits the constants on the runs for which in_fit holds (all = on all of them), by coordinate search on the mean
-/// absolute logarithmic error, every scope weighing its own rows. Returns the document step_constants.json. 0 rounds
-/// keep the constants of the shelf and of the runs' stacks, and count their rows and spreads anew.
 inline constexpr int kFitRounds = 12;
-std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf&, bool all, int rounds = kFitRounds);
+struct FitOptions {
+  bool all = false;         // on every run marked for scoring; else on those for which in_fit holds
+  int rounds = kFitRounds;  // 0: keep the constants of the shelf and of the runs' stacks, count their rows anew
+  int spread_folds = 4;     // the intervals' spreads are the errors of runs left out of so many fits; < 2: of the fit
+};
+/// Fits the constants by coordinate search (see fit_constants.cpp); returns the document step_constants.json and leaves
+/// the constants in the shelf and the runs' stacks.
+std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf&, const FitOptions&);
 
-/// Every run predicted with constants fitted on the other folds only (folds >= 2). Leaves the last fit's constants in
-/// the shelf and in the runs' stacks.
-std::vector<ScoredRow> cross_validate(std::vector<RunQuestion>& runs, PricerShelf&, int folds, std::uint32_t without);
+/// Every run predicted with constants, and with an interval, fitted on the other folds only (folds >= 2).
+std::vector<ScoredRow> cross_validate(const std::vector<RunQuestion>& runs, int folds, std::uint32_t without);
 
 }  // namespace shardplan

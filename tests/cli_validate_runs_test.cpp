@@ -201,7 +201,7 @@ TEST_CASE("A fit starts from neutral values, whatever ships", "[cli][validate]")
   const auto fitted = [&](ConstantSet before) {
     PricerShelf shelf(before);
     std::vector<RunQuestion> runs = run_questions(read_runs(path), before);
-    return fit_constants(runs, shelf, true);
+    return fit_constants(runs, shelf, {true});
   };
   CHECK(fitted(ConstantSet::all) == fitted(ConstantSet::half));
 }

@@ -112,7 +112,7 @@ TEST_CASE("from small to large: fitted on the fewest GPUs of each model, the res
   }
   REQUIRE(small.size() >= 5);
   REQUIRE(large.size() >= 25);
-  fit_constants(small, shelf, true);
+  fit_constants(small, shelf, {true, kFitRounds, 0});
   std::map<std::string, StackConstants> fitted;
   for (const RunQuestion& q : small) fitted[q.stack.name] = q.stack.constants;
   double sum = 0, worst = 0;

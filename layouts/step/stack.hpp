@@ -22,9 +22,9 @@ struct StackConstants {
   double step_s = 5e-3;            // host seconds a step that nothing hides: data loading, clip norm, scaler, logging
   double compute_factor = 1;       // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
   double pass_s = 0;               // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
-  double residual_sd = 0.08;      // spread of ln(measured / predicted) on dense rows of the fit, in standard deviations
-  double residual_sd_moe = 0.20;  // on rows with experts
-  int fit_rows = 0;               // that the spreads stand on; 0 = priors
+  double residual_sd = 0.08;       // spread of ln(measured / predicted) on dense rows left out of a fit
+  double residual_sd_moe = 0.20;   // on rows with experts
+  int fit_rows = 0;                // that the spreads stand on; 0 = priors
 };
 
 /// Constants of a machine. Sustained factors: seconds of matrix kernels in a hot training step over tabled seconds, by
