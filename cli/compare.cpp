@@ -66,7 +66,8 @@ std::vector<Difference> differences(const TraceSummary& trace, const StepReport&
       {"exposed communication", trace.exposed / steps,
        s.busiest.part(Part::tp) + s.busiest.part(Part::cp) + s.busiest.part(Part::ep) + s.busiest.part(Part::fsdp) +
            s.reduce_exposed_s + s.gather_exposed_s},
-      {"idle: bubbles, launches, fixed", trace.idle / steps, s.bubble_s + s.busy_s - s.busiest.device() + s.fixed_s},
+      {"idle: bubbles, launches, fixed", trace.idle / steps,
+       s.bubble_s + s.busy_s - s.busiest.device() + s.slowest_rank_s + s.fixed_s},
   };
   for (const TraceClass& c : trace.classes) {
     if (c.communication) continue;

@@ -52,7 +52,8 @@ std::string change_line(std::size_t number, const Change& c) {
 /// The step of ranks that all take their priced times.
 double even_step_s(const StepQuestion& q) {
   StepQuestion even = q;
-  even.options.spread = {};
+  even.options.spread.jitter = 0;
+  even.options.spread.stragglers.clear();
   even.options.all_ranks = even.options.keep_trace = false;
   return simulate_step(even).step_time_s;
 }
@@ -72,8 +73,8 @@ std::string critical_path_text(const StepReport& s) {
                     text_of_seconds(first.work.parts[part]) + ")\n";
   out += "            critical path: passes " + text_of_seconds(passes) + ", messages " + text_of_seconds(c.sends_s) +
          ", gradient reduction " + text_of_seconds(c.reduction_s) + " (rank " + std::to_string(c.last_rank) +
-         "), optimizer " + text_of_seconds(c.optimizer_s) + ", parameter gather " + text_of_seconds(c.gather_s) +
-         ", host " + text_of_seconds(c.fixed_s) + "\n\n";
+         "), slowest rank " + text_of_seconds(c.slowest_rank_s) + ", optimizer " + text_of_seconds(c.optimizer_s) +
+         ", parameter gather " + text_of_seconds(c.gather_s) + ", host " + text_of_seconds(c.fixed_s) + "\n\n";
   return out;
 }
 
@@ -93,6 +94,7 @@ ordered_json critical_path_json(const StepReport& s) {
   out["messages_s"] = c.sends_s;
   out["last_rank"] = c.last_rank;
   out["gradient_reduction_s"] = c.reduction_s;
+  out["slowest_rank_s"] = c.slowest_rank_s;
   out["optimizer_s"] = c.optimizer_s;
   out["parameter_gather_s"] = c.gather_s;
   out["fixed_s"] = c.fixed_s;

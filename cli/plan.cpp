@@ -16,6 +16,7 @@
 #include "cli/step_text.hpp"
 #include "cli/verbs.hpp"
 #include "layouts/search/search.hpp"
+#include "layouts/step/unpriced.hpp"
 
 namespace shardplan {
 namespace {
@@ -107,6 +108,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
     plan["layout"] = layout_text(p.layout);
     add_step_json(plan, s, p.step, p.memory);
     add_memory_json(plan, p.memory);
+    plan["not_priced"] = unpriced_words(s);
     plan["frameworks"] = ordered_json::object();
     for (const FrameworkNote& note : framework_notes(p.layout, *q.model, q.workload))
       plan["frameworks"][note.framework] = note.note;
@@ -246,6 +248,10 @@ void run(const Options& o) {
   const PlanAnswer a = search_plans(q);
   if (drawn) std::fprintf(stderr, "\r                    \r");
   if (a.plans.empty() && !a.shortfall) refuse_question(o, a);
+  if (!a.plans.empty()) {
+    const StepQuestion best{q.model, q.pricer, a.plans.front().layout, q.workload, q.stack, q.options};
+    for (const std::string& what : unpriced_words(best)) print_warning(what);
+  }
   if (o.common.json()) {
     print_json(json_of(o, q, a));
   } else {

@@ -22,7 +22,7 @@ namespace {
 struct Options {
   CommonOptions common;
   StepOptionTexts step;
-  std::string trace, jitter = "0", jitter_seed = "1";
+  std::string trace, jitter, jitter_seed = "1";
   std::vector<std::string> stragglers;
   bool all_ranks = false, explain = false;
 };
@@ -42,7 +42,7 @@ void read_straggler(const std::string& text, RankSpread& out) {
 
 RankSpread read_spread(const Options& o) {
   RankSpread out;
-  out.jitter = parse_number(o.jitter, "--jitter");
+  if (!o.jitter.empty()) out.expected = 0, out.jitter = parse_number(o.jitter, "--jitter");
   if (out.jitter < 0 || out.jitter > 2)
     throw InputError("--jitter", "out of range: a relative standard deviation lies between 0 and 2");
   out.seed = static_cast<std::uint64_t>(parse_count(o.jitter_seed, "--jitter-seed"));
@@ -94,6 +94,7 @@ void run(const Options& o) {
   q.options.keep_trace = true;
   q.options.all_ranks = o.all_ranks;
   q.options.spread = read_spread(o);
+  if (!q.options.on(Effect::jitter)) q.options.spread.jitter = 0;
   if (q.layout.gpus() != read_gpus(o.common))
     throw InputError("--layout", "uses " + std::to_string(q.layout.gpus()) + " GPUs, --gpus says " + o.common.gpus);
   const StepReport s = simulate_step(q);
@@ -134,8 +135,10 @@ void add_simulate(CLI::App& app) {
   add_step_options(*verb, options->step);
   verb->add_option("--trace", options->trace, "write the step as a Chrome / Perfetto trace, a process a pipeline rank");
   verb->add_flag("--all-ranks", options->all_ranks, "price and replay every rank of the job");
-  verb->add_option("--jitter", options->jitter, "relative standard deviation of each rank's pass times (0.02)")
-      ->default_str(options->jitter);
+  verb->add_option(
+      "--jitter", options->jitter,
+      "relative standard deviation of each rank's pass times, drawn (0.02); default: the expected wait for the "
+      "slowest of ranks that differ by 0.3 %");
   verb->add_option("--jitter-seed", options->jitter_seed, "of the jitter")->default_str(options->jitter_seed);
   verb->add_option("--straggler", options->stragglers, "RANK:FACTOR: this rank's passes take so many times as long");
   verb->add_flag("--explain", options->explain,

@@ -22,6 +22,7 @@ std::vector<std::pair<std::string, double>> breakdown(const StepReport& s) {
   if (s.jitter_s != 0) out.emplace_back("jitter", s.jitter_s);
   out.emplace_back("bubble", s.bubble_s);
   out.emplace_back("gradient_reduction", s.reduce_exposed_s);
+  out.emplace_back("slowest_rank", s.slowest_rank_s);
   out.emplace_back("optimizer", s.optimizer_s);
   out.emplace_back("parameter_gather", s.gather_exposed_s);
   out.emplace_back("fixed", s.fixed_s);

@@ -324,14 +324,17 @@ double KernelChoice::grouped_pass_factor(const GroupedGemm& g) const {
   return g.pass == GemmPass::forward ? 1 : factor("grouped:" + std::string(pass_name(g.pass, g.accumulate_fp32)));
 }
 
-double KernelChoice::alignment_factor(const GemmDims& dims, DataType type) const {
+/// Operands of the three passes are the input (rows of k), the weight (of k) and the output or its gradient (of n), so
+/// the forward product's n and k are what lies contiguous in each of them; tokens never do.
+double KernelChoice::alignment_factor(const Gemm& g) const {
   const KernelTables* tables = own_ != nullptr ? own_ : sibling_;
   if (tables == nullptr || tables->alignments.empty()) return 1;
-  const double bytes = bytes_of(type);
+  const double bytes = bytes_of(g.type);
   double worst = 1;
   for (const auto& row : tables->alignments) {  // descending in bytes: the last that is broken is the worst
     const auto elements = static_cast<std::int64_t>(row.bytes / bytes);
-    if (elements > 1 && (dims.n % elements != 0 || dims.k % elements != 0)) worst = std::max(worst, row.factor);
+    if (elements > 1 && (g.n % elements != 0 || g.k % elements != 0))
+      worst = std::max(worst, g.batch > 1 && row.batched > 0 ? row.batched : row.factor);
   }
   return worst;
 }

@@ -24,7 +24,7 @@ class KernelChoice {
   const ChosenTable& memory(MemoryKernel) const;
   double pass_factor(const Gemm&) const;
   double grouped_pass_factor(const GroupedGemm&) const;
-  double alignment_factor(const GemmDims&, DataType) const;
+  double alignment_factor(const Gemm&) const;
   const KernelTables::Sustained* sustained(DataType) const;
   double launch_floor() const;
   /// Peak and bandwidth of the datasheet; InputError where the GPU has no such arithmetic.

@@ -221,7 +221,9 @@ KernelTables parse_kernel_tables(std::string_view text, const std::string& name)
     out.passes.push_back({f.at("pass").text(), f.at("factor").positive(), f.at("source").text()});
   });
   each("alignments", [&](const Field& f) {
-    out.alignments.push_back({f.at("bytes").positive(), f.at("factor").positive(), f.at("source").text()});
+    const auto batched = f.find("batched_factor");
+    out.alignments.push_back({f.at("bytes").positive(), f.at("factor").positive(), f.at("source").text(),
+                              batched ? batched->positive() : 0});
   });
   each("tables", [&](const Field& f) { out.tables.push_back(parse_table(f)); });
   return out;
@@ -245,7 +247,10 @@ std::string kernel_tables_text(const KernelTables& tables) {
     return ordered_json{{"pass", p.pass}, {"factor", rounded(p.factor, 4)}, {"source", p.source}};
   });
   list("alignments", tables.alignments, [](const auto& a) {
-    return ordered_json{{"bytes", a.bytes}, {"factor", rounded(a.factor, 4)}, {"source", a.source}};
+    ordered_json row{{"bytes", a.bytes}, {"factor", rounded(a.factor, 4)}};
+    if (a.batched > 0) row["batched_factor"] = rounded(a.batched, 4);
+    row["source"] = a.source;
+    return row;
   });
   text += ",\n  \"tables\": [\n";
   for (std::size_t i = 0; i < tables.tables.size(); ++i) {

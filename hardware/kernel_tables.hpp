@@ -67,10 +67,11 @@ struct KernelTables {
     std::string source;
   };
   std::vector<PassFactor> passes;
-  struct Alignment {  // time factor where a contiguous dimension is no multiple of `bytes`
+  struct Alignment {  // time factor where a contiguous dimension of an operand is no multiple of `bytes`
     double bytes;
     double factor;
     std::string source;
+    double batched = 0;  // of strided batched products (attention without a fused kernel); 0 = `factor`
   };
   std::vector<Alignment> alignments;
   std::vector<KernelTable> tables;

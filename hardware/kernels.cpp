@@ -67,7 +67,7 @@ struct KernelModel::Impl {
     if (rates == Rates::datasheet) return certain(datasheet_seconds(work, choice.datasheet(g.type)));
     const ChosenTable& chosen = choice.gemm(g.type);
     const double bytes = bytes_of(chosen.table->type);
-    const double factor = choice.pass_factor(g) * choice.alignment_factor(dims, g.type);
+    const double factor = choice.pass_factor(g) * choice.alignment_factor(g);
     const LogGrid::Logs logs{std::log(double(dims.m) * double(g.batch)), std::log(double(dims.n)),
                              std::log(double(dims.k))};
     const auto work_at = [&](const LogGrid::Logs& at) {

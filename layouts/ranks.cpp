@@ -61,15 +61,15 @@ std::vector<int> part_of(const std::vector<int>& all, int rank, std::size_t part
   return replicas ? every(all, i % part, part, all.size() / part) : every(all, i - i % part, 1, part);
 }
 
-/// etp innermost, then ep, then edp over the ranks of a pipeline stage.
-std::vector<int> expert_group(const Layout& l, RankGroup kind, const std::vector<int>& stage, int rank) {
-  const std::size_t i = place_in(stage, rank), etp = l.etp, ep = l.ep, inner = etp * ep;
+/// etp innermost, then ep, then edp over the ranks of a pipeline stage; `i` = place of the rank in it.
+std::vector<int> expert_group(const Layout& l, RankGroup kind, const std::vector<int>& stage, std::size_t i) {
+  const std::size_t etp = l.etp, ep = l.ep, inner = etp * ep;
   if (kind == RankGroup::etp) return every(stage, i - i % etp, 1, etp);
   if (kind == RankGroup::ep) return every(stage, i - i % inner + i % etp, etp, ep);
   const std::vector<int> edp = every(stage, i % inner, inner, stage.size() / inner);
   if (kind == RankGroup::edp) return edp;
   const auto part = static_cast<std::size_t>(l.expert_shard_ranks());
-  return part_of(edp, rank, part, kind == RankGroup::expert_replicas);
+  return part_of(edp, stage[i], part, kind == RankGroup::expert_replicas);
 }
 
 GroupShape shape_of(const std::vector<int>& members, int domain, double nics_per_gpu) {
@@ -112,8 +112,10 @@ std::vector<int> group_members(const Layout& l, RankGroup kind, int rank) {
       if (mesh.at(rank, Axis::pp) + 1 == l.pp) return {rank};
       return {rank, rank + mesh.stride[Mesh::index(Axis::pp)]};
     }
-    default:
-      return expert_group(l, kind, mesh.span(rank, {Axis::tp, Axis::cp, Axis::dp}), rank);
+    default: {
+      const std::vector<int> stage = mesh.span(rank, {Axis::tp, Axis::cp, Axis::dp});
+      return expert_group(l, kind, stage, place_in(stage, rank));
+    }
   }
 }
 
@@ -139,12 +141,93 @@ int domain_gpus(const Cluster& c, std::int64_t gpus) {
 
 namespace {
 
+/// Axes that the groups of a kind lie in; every other axis moves them as a whole.
+std::vector<Axis> axes_of(RankGroup kind) {
+  switch (kind) {
+    case RankGroup::tp:
+      return {Axis::tp};
+    case RankGroup::cp:
+      return {Axis::cp};
+    case RankGroup::dp:
+      return {Axis::dp};
+    case RankGroup::pp:
+    case RankGroup::pp_neighbours:
+      return {Axis::pp};
+    case RankGroup::tp_cp:
+      return {Axis::tp, Axis::cp};
+    case RankGroup::dense:
+    case RankGroup::dense_replicas:
+      return {Axis::dp, Axis::cp};
+    default:
+      return {Axis::tp, Axis::cp, Axis::dp};
+  }
+}
+
+/// Where a block of the kind's axes can start inside a domain: sums of the other axes' steps.
+std::vector<int> starts_of(const Layout& l, const std::vector<Axis>& axes, int domain) {
+  const Mesh mesh(l);
+  std::vector<bool> reached(static_cast<std::size_t>(domain), false);
+  reached[0] = true;
+  for (const Axis a : mesh.order) {
+    if (std::find(axes.begin(), axes.end(), a) != axes.end()) continue;
+    const std::vector<bool> before = reached;
+    const int step = mesh.stride[Mesh::index(a)] % domain, count = std::min(mesh.size[Mesh::index(a)], domain);
+    for (int from = 0; from < domain; ++from)
+      for (int i = 1; before[static_cast<std::size_t>(from)] && i < count; ++i)
+        reached[static_cast<std::size_t>((from + i * step) % domain)] = true;
+  }
+  std::vector<int> out;
+  for (int at = 0; at < domain; ++at)
+    if (reached[static_cast<std::size_t>(at)]) out.push_back(at);
+  return out;
+}
+
+/// All groups of the kind inside the block of its axes that starts at rank 0.
+std::vector<std::vector<int>> groups_in_block(const Layout& l, RankGroup kind) {
+  const Mesh mesh(l);
+  std::vector<std::vector<int>> out;
+  if (kind == RankGroup::pp_neighbours) {
+    const int step = mesh.stride[Mesh::index(Axis::pp)];
+    for (int i = 0; i + 1 < l.pp; ++i) out.push_back({i * step, (i + 1) * step});
+    if (out.empty()) out.push_back({0});
+    return out;
+  }
+  const bool expert = axes_of(kind).size() == 3, dense = axes_of(kind).front() == Axis::dp && axes_of(kind).size() == 2;
+  if (!expert && !dense) return {group_members(l, kind, 0)};
+  const std::vector<int> block =
+      expert ? mesh.span(0, {Axis::tp, Axis::cp, Axis::dp}) : mesh.span(0, {Axis::dp, Axis::cp});
+  std::vector<bool> seen(static_cast<std::size_t>(l.gpus()), false);
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    if (seen[static_cast<std::size_t>(block[i])]) continue;
+    out.push_back(expert ? expert_group(l, kind, block, i)
+                         : part_of(block, block[i], static_cast<std::size_t>(l.dense_shard_ranks()),
+                                   kind == RankGroup::dense_replicas));
+    for (const int member : out.back()) seen[static_cast<std::size_t>(member)] = true;
+  }
+  return out;
+}
+
 GroupShape shape_by_members(const Layout& l, RankGroup kind, int domain, double nics_per_gpu) {
   const int gpus = l.gpus();
-  GroupShape out = shape_of(group_members(l, kind, 0), domain, nics_per_gpu);
-  if (gpus <= domain) return out;
-  const GroupShape other = shape_of(group_members(l, kind, std::min(domain, gpus) - 1), domain, nics_per_gpu);
-  return other.ranks == out.ranks && other.ranks_per_domain < out.ranks_per_domain ? other : out;
+  GroupShape worst = shape_of(group_members(l, kind, 0), domain, nics_per_gpu);
+  if (gpus <= domain) return worst;
+  const auto power_of_two = [](int n) { return (n & (n - 1)) == 0; };
+  if (power_of_two(domain) && power_of_two(gpus)) {
+    // Every degree divides a domain or is a multiple of it: only the edge of a domain can differ.
+    const GroupShape other = shape_of(group_members(l, kind, domain - 1), domain, nics_per_gpu);
+    return other.ranks == worst.ranks && other.ranks_per_domain < worst.ranks_per_domain ? other : worst;
+  }
+  const std::vector<int> starts = starts_of(l, axes_of(kind), domain);
+  for (std::vector<int> group : groups_in_block(l, kind)) {
+    int moved = 0;
+    for (const int start : starts) {
+      for (int& member : group) member += start - moved;
+      moved = start;
+      const GroupShape one = shape_of(group, domain, nics_per_gpu);
+      if (one.ranks_per_domain < worst.ranks_per_domain || one.ranks > worst.ranks) worst = one;
+    }
+  }
+  return worst;
 }
 
 }  // namespace

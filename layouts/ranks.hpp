@@ -44,9 +44,9 @@ int rank_at(const Layout&, const RankPlace&);
 /// domain does not divide it, the largest number of whole boards that does (64 of the 72 of an NVL72).
 int domain_gpus(const Cluster&, std::int64_t gpus);
 
-/// The group's shape on this cluster: of the group of rank 0 and that of the first domain's last rank, the one with
-/// fewer members a domain. NICs: those of the GPUs that are members (one NIC a GPU: a group with 1 member a node has 1
-/// NIC).
+/// The group's shape on this cluster: of all groups of the kind the one with the fewest members a domain (degrees that
+/// do not divide a domain spread some groups over more domains than others, and the slowest holds all). NICs: those of
+/// the GPUs that are members (one NIC a GPU: a group with 1 member a node has 1 NIC).
 GroupShape group_shape(const Layout&, const Cluster&, RankGroup);
 
 }  // namespace shardplan

@@ -175,6 +175,27 @@ TEST_CASE("Odd widths pay their alignment class on A100", "[kernels]") {
   };
   CHECK(time(4096 + 8) > 1.2 * time(4096));
   CHECK(time(4096 + 1) > 1.5 * time(4096 + 8));
+  // Tokens are contiguous in no operand: their number does not matter, in any pass.
+  for (const GemmPass pass : {GemmPass::forward, GemmPass::input_grad, GemmPass::weight_grad}) {
+    Gemm even, odd;
+    even.m = 8192, even.n = even.k = 4096, even.pass = pass;
+    odd = even;
+    odd.m = 8191;
+    CHECK(model.gemm(odd).seconds < 1.02 * model.gemm(even).seconds);
+  }
+}
+
+TEST_CASE("Unfused attention on A100 pays for heads that are no multiple of 16 bytes", "[kernels]") {
+  const KernelModel model(load_cluster("a100-sxm-80gb").gpu, Rates::calibrated);
+  const auto time = [&](std::int64_t head_dim) {
+    AttentionShape a;
+    a.batch = 4, a.heads = 16, a.kv_heads = 16, a.q_len = a.kv_len = 2048, a.head_dim = head_dim;
+    a.library = AttentionLibrary::unfused;
+    a.type = DataType::fp16;
+    return model.attention(a).seconds;
+  };
+  CHECK(time(108) > 1.5 * time(112));
+  CHECK(time(112) < 1.2 * time(96));
 }
 
 TEST_CASE("Grouped products: skew costs, more groups of the same rows cost", "[kernels]") {

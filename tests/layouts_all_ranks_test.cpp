@@ -41,7 +41,7 @@ void check_items(const StepReport& s) {
 }
 
 double critical_seconds(const CriticalPath& c) {
-  double sum = c.sends_s + c.reduction_s + c.optimizer_s + c.gather_s + c.fixed_s;
+  double sum = c.sends_s + c.reduction_s + c.slowest_rank_s + c.optimizer_s + c.gather_s + c.fixed_s;
   for (const CriticalShare& share : c.shares) sum += share.seconds;
   return sum;
 }
@@ -185,6 +185,7 @@ TEST_CASE("a straggler holds its tensor peers in every layer and the other repli
 TEST_CASE("jitter repeats with its seed, costs more on more ranks, and vanishes with its size") {
   const auto step = [](const char* layout, std::int64_t gpus, std::int64_t batch, double jitter, std::uint64_t seed) {
     Asked a("llama-3.1-8b", "h100-sxm", layout, gpus, batch);
+    a.q.options.spread.expected = 0;
     a.q.options.spread.jitter = jitter;
     a.q.options.spread.seed = seed;
     return simulate_step(a.q).step_time_s;
@@ -197,6 +198,42 @@ TEST_CASE("jitter repeats with its seed, costs more on more ranks, and vanishes 
   const double large = step("tp2 pp2 dp32", 128, 512, 0.1, 1) / step("tp2 pp2 dp32", 128, 512, 0, 1);
   CHECK(small > 1);
   CHECK(large > small);
+}
+
+TEST_CASE("equal ranks wait for the slowest: nothing on one GPU, more on more, as drawn ranks do in the mean") {
+  const auto step = [](const char* layout, std::int64_t gpus, std::int64_t batch, bool on) {
+    Asked a("llama-3.1-8b", "h100-sxm", layout, gpus, batch);
+    if (!on) a.q.options.without = 1u << static_cast<unsigned>(Effect::jitter);
+    return simulate_step(a.q);
+  };
+  CHECK(step("recompute=full", 1, 4, true).slowest_rank_s == 0);
+  double before = 0;
+  for (const int dp : {4, 64, 1024}) {
+    const std::string layout = "tp2 dp" + std::to_string(dp);
+    const StepReport with = step(layout.c_str(), 2 * dp, 8 * dp, true),
+                     without = step(layout.c_str(), 2 * dp, 8 * dp, false);
+    const double share = with.step_time_s / without.step_time_s - 1;
+    CHECK(share > before);
+    CHECK(share < 0.013);
+    CHECK(with.step_time_s - without.step_time_s == Approx(with.slowest_rank_s).epsilon(1e-9));
+    before = share;
+  }
+  // Ranks that keep one drawn speed for the whole step (here as stragglers) hold it as long as the formula expects.
+  Asked a("llama-3.1-8b", "h100-sxm", "tp2 pp2 dp4", 16, 64);
+  a.q.options.spread.expected = 0;
+  const double even = simulate_step(a.q).step_time_s;
+  Random random(5);
+  double sum = 0;
+  const int draws = 60;
+  for (int i = 0; i < draws; ++i) {
+    a.q.options.spread.stragglers.clear();
+    for (int rank = 0; rank < 16; ++rank) a.q.options.spread.stragglers[rank] = 1 + 0.02 * random.normal();
+    sum += simulate_step(a.q).step_time_s;
+  }
+  a.q.options.spread.stragglers.clear();
+  a.q.options.spread.expected = 0.02;
+  const double drawn = sum / draws - even, expected = simulate_step(a.q).step_time_s - even;
+  CHECK(drawn == Approx(expected).epsilon(0.25));
 }
 
 TEST_CASE("a straggler that is no rank of the job is named") {

@@ -3,6 +3,7 @@
 #include "layouts/layout.hpp"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -342,4 +343,40 @@ TEST_CASE("more micro-batches than are replayed are refused, not counted modulo 
   CHECK_THROWS_WITH(microbatches(l, w), Catch::Contains("more than 1048576 are not replayed"));
   w.global_batch = 1 << 20;
   CHECK(microbatches(l, w) == 1 << 20);
+}
+
+TEST_CASE("a group's shape is that of the worst placed group of its kind, over every rank of random layouts") {
+  Random random(3);
+  const std::vector<int> degrees = {1, 2, 3, 4, 6, 8, 16};
+  int checked = 0;
+  for (const char* name : {"h100-sxm", "gb200"}) {
+    const Cluster c = load_cluster(name);
+    for (int i = 0; i < 300; ++i) {
+      const auto pick = [&](std::size_t most) { return degrees[random.below(most)]; };
+      Layout l;
+      l.tp = pick(6), l.cp = pick(5), l.pp = pick(6), l.dp = pick(7);
+      l.ep = pick(7);
+      l.order = {Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+      for (std::size_t k = 3; k > 0 && i % 2 == 0; --k) std::swap(l.order[k], l.order[random.below(k + 1)]);
+      if (l.tp * l.cp * l.dp % l.ep != 0 || l.gpus() > 768) continue;
+      const int domain = domain_gpus(c, l.gpus());
+      for (const RankGroup kind : {RankGroup::tp, RankGroup::cp, RankGroup::dp, RankGroup::ep, RankGroup::edp,
+                                   RankGroup::dense, RankGroup::expert, RankGroup::pp_neighbours}) {
+        const GroupShape shape = group_shape(l, c, kind);
+        int least = shape.ranks;
+        for (int rank = 0; rank < l.gpus(); ++rank) {
+          const std::vector<int> members = group_members(l, kind, rank);
+          if (static_cast<int>(members.size()) < shape.ranks) continue;  // the last pipeline rank has no next one
+          std::map<int, int> in_domain;
+          int most = 0;
+          for (const int m : members) most = std::max(most, ++in_domain[m / domain]);
+          least = std::min(least, most);
+        }
+        INFO(layout_text(l) << " on " << name << ", kind " << static_cast<int>(kind));
+        CHECK(shape.ranks_per_domain == least);
+        ++checked;
+      }
+    }
+  }
+  CHECK(checked > 1500);
 }

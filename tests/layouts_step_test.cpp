@@ -30,7 +30,7 @@ struct Bench {
 };
 
 double sum_of(const StepReport& s) {
-  return s.busy_s + s.bubble_s + s.reduce_exposed_s + s.optimizer_s + s.gather_exposed_s + s.fixed_s;
+  return s.busy_s + s.bubble_s + s.reduce_exposed_s + s.slowest_rank_s + s.optimizer_s + s.gather_exposed_s + s.fixed_s;
 }
 
 }  // namespace

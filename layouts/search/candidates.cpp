@@ -92,6 +92,11 @@ class Enumerator {
         layout.dp = dp;
         layout.mbs = mbs;
         layout.ep = ep;
+        // Chunks that travel beside products never cost more than the whole message in the open, and no memory that is
+        // counted: only the mode that hides most is searched.
+        const TpOverlap overlap = space_.any ? TpOverlap::async : stack_.plan_tp_overlap;
+        if (!space_.is_fixed("tp-overlap") && layout.sequence_parallel() && overlap != stack_.tp_overlap)
+          layout.tp_overlap = overlap;
         with_zero(layout);
       }
     }

@@ -95,10 +95,14 @@ class ChangeTrial {
     };
     c.in_stack =
         (q.layout.schedule_name() == base_.schedule_name() || lists(q.stack.schedules, q.layout.schedule_name())) &&
-        (q.layout.zero_stage() == base_.zero_stage() || lists(q.stack.zero_stages, q.layout.zero_stage()));
+        (q.layout.zero_stage() == base_.zero_stage() || lists(q.stack.zero_stages, q.layout.zero_stage())) &&
+        (overlap_of(q.layout) == overlap_of(base_) || overlap_of(q.layout) == q.stack.tp_overlap ||
+         overlap_of(q.layout) == q.stack.plan_tp_overlap);
     if (mark) mark(c);
     out_.changes.push_back(std::move(c));
   }
+
+  TpOverlap overlap_of(const Layout& l) const { return l.tp_overlap.value_or(q_.stack.tp_overlap); }
 
   /// dp takes what a degree leaves.
   void degree(int Layout::* member, bool up, bool with_dp) {

@@ -96,7 +96,13 @@ Price StepPricer::grouped(const GroupedGemm& g) const {
   return loop.seconds < fused.seconds ? loop : fused;
 }
 
-Price StepPricer::attention(const AttentionShape& a) const {
+Price StepPricer::attention(AttentionShape a) const {
+  if (!q_.options.on(Effect::alignment) && a.library == AttentionLibrary::unfused) {
+    // Heads of whole vectors of 16 bytes: what an aligned head of about that size costs.
+    const auto up = [](std::int64_t x) { return (x + 7) / 8 * 8; };
+    a.head_dim = up(a.head_dim);
+    a.v_head_dim = up(a.v_head_dim);
+  }
   const Price price = q_.pricer->kernels().attention(a);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
   return times(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);

@@ -25,7 +25,7 @@ class StepPricer {
 
   Price gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType, GemmPass, bool accumulate_fp32 = false) const;
   Price grouped(const GroupedGemm&) const;
-  Price attention(const AttentionShape&) const;
+  Price attention(AttentionShape) const;
   Price memory(MemoryKernel, double bytes) const;
   Price collective(Collective, double bytes, const GroupShape&) const;
   /// `tokens` enter the layer on this rank.

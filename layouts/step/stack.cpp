@@ -63,6 +63,7 @@ void read_into(Stack& s, const Field& f) {
                 "cp_by",
                 "overlap_sharded_reduce",
                 "schedules",
+                "plan_tp_overlap",
                 "zero_stages"});
   s.name = f.at("name").text();
   s.source = f.at("source").text();
@@ -85,9 +86,12 @@ void read_into(Stack& s, const Field& f) {
                                                                           {"trtllm", AttentionLibrary::trtllm},
                                                                           {"triton", AttentionLibrary::triton},
                                                                           {"unfused", AttentionLibrary::unfused}}});
-  if (const auto v = f.find("tp_overlap"))
-    s.tp_overlap = word(*v, std::array<std::pair<const char*, TpOverlap>, 3>{
-                                {{"none", TpOverlap::none}, {"bulk", TpOverlap::bulk}, {"async", TpOverlap::async}}});
+  const auto overlap = [](const Field& v) {
+    return word(v, std::array<std::pair<const char*, TpOverlap>, 3>{
+                       {{"none", TpOverlap::none}, {"bulk", TpOverlap::bulk}, {"async", TpOverlap::async}}});
+  };
+  if (const auto v = f.find("tp_overlap")) s.tp_overlap = s.plan_tp_overlap = overlap(*v);
+  if (const auto v = f.find("plan_tp_overlap")) s.plan_tp_overlap = overlap(*v);
   flag("attention_dropout", s.attention_dropout);
   flag("fp32_accumulate", s.fp32_accumulate);
   flag("overlap_grad_reduce", s.overlap_grad_reduce);

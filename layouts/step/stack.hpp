@@ -80,8 +80,9 @@ struct Stack {
   bool overlap_sharded_reduce = true;  // false: under ZeRO 1 gradients are reduced after the backward pass
   double broadcast_root_s =
       0;  // > 0: ZeRO 1 gathers by one broadcast a rank, each with so many seconds beyond its bytes
-  std::vector<std::string> schedules;  // that `plan` may search
-  std::vector<int> zero_stages;        // that `plan` may search
+  std::vector<std::string> schedules;           // that `plan` may search
+  std::vector<int> zero_stages;                 // that `plan` may search
+  TpOverlap plan_tp_overlap = TpOverlap::none;  // that `plan` takes: what the stack offers and hides most with
   StackConstants constants;
 };
 

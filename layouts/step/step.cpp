@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "base/normal.hpp"
 #include "layouts/step/all_ranks.hpp"
 #include "layouts/step/data_parallel.hpp"
 #include "layouts/step/flops.hpp"
@@ -32,6 +33,20 @@ void count_flops(const StepQuestion& q, const std::vector<StageSlice>& slices, S
 void check(const StepQuestion& q) {
   if (const auto why = refuse_layout(q.layout, *q.model, q.workload, q.layout.gpus()))
     throw InputError("--layout", *why);
+}
+
+/// Seconds that all ranks wait for the slowest of them, once a step: sd x E[largest of n] x kernel seconds of the
+/// busiest rank, n = ranks of the job. Ranks of a tensor group wait in every layer, pipeline ranks at every message,
+/// replicas where gradients are reduced: whichever is slow holds them all in the end. A rank's speed is taken as one
+/// draw a step (clocks, power limit, temperature); noise from kernel to kernel, which averages out over a step but not
+/// over a layer's exchange, and network weather are left out.
+double slowest_rank(const StepQuestion& q, const Cost& busiest) {
+  const RankSpread& spread = q.options.spread;
+  if (q.options.rates == Rates::datasheet || !q.options.on(Effect::jitter) || spread.jitter > 0) return 0;
+  double kernels = 0;
+  for (const Part part : {Part::gemm, Part::attention, Part::elementwise, Part::experts, Part::vocabulary})
+    kernels += busiest.part(part);
+  return spread.expected * expected_largest(static_cast<double>(q.layout.gpus())) * kernels;
 }
 
 }  // namespace
@@ -118,7 +133,9 @@ StepReport simulate_step(const StepQuestion& q) {
   out.optimizer_s = optimizer;
   out.gather_exposed_s = gather_exposed(q, p, r, dp);
   if (q.options.rates == Rates::calibrated && q.options.on(Effect::fixed_cost)) out.fixed_s = q.stack.constants.step_s;
-  out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.optimizer_s + out.gather_exposed_s + out.fixed_s;
+  out.slowest_rank_s = slowest_rank(q, out.busiest);
+  out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.slowest_rank_s + out.optimizer_s +
+                    out.gather_exposed_s + out.fixed_s;
   // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs the
   // residual is a prior, and the tables' interval comes on top, independent of it.
   const double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations

@@ -44,21 +44,23 @@ struct CriticalShare {
   Cost work;  // of these passes; what exceeds its device seconds is the host's or a blocking send's
 };
 /// The chain that decides the step: passes and messages to the rank whose gradients are ready last, their reduction,
-/// the optimizer, the parameter gather, the host's fixed time. All members add up to the step.
+/// the wait for the slowest of equal ranks, the optimizer, the parameter gather, the host's fixed time. All members add
+/// up to the step.
 struct CriticalPath {
   std::vector<CriticalShare> shares;  // largest first
   double sends_s = 0;                 // latency of the messages between its passes
   int last_rank = 0;                  // whose gradients are ready last
-  double reduction_s = 0, optimizer_s = 0, gather_s = 0, fixed_s = 0;
+  double reduction_s = 0, slowest_rank_s = 0, optimizer_s = 0, gather_s = 0, fixed_s = 0;
 };
 
 struct StepReport {
   double step_time_s = 0, low_s = 0, high_s = 0;
   double pipeline_s = 0;  // the replay's makespan
-  // step_time_s = busy_s + bubble_s + reduce_exposed_s + optimizer_s + gather_exposed_s + fixed_s
+  // step_time_s = busy_s + bubble_s + reduce_exposed_s + slowest_rank_s + optimizer_s + gather_exposed_s + fixed_s
   double busy_s = 0;            // passes of the busiest rank, launch-bound time included
   double bubble_s = 0;          // the makespan beyond them
   double reduce_exposed_s = 0;  // data-parallel reduction after the makespan
+  double slowest_rank_s = 0;    // wait for the slowest of equal ranks where gradients are reduced (expected)
   double optimizer_s = 0;
   double gather_exposed_s = 0;  // parameter all-gather that nothing hid
   double fixed_s = 0;

@@ -32,6 +32,7 @@ CriticalPath critical_path_of(const StepQuestion& q, const Pipeline& p, const St
   std::stable_sort(out.shares.begin(), out.shares.end(),
                    [](const CriticalShare& a, const CriticalShare& b) { return a.seconds > b.seconds; });
   out.reduction_s = finish - end;
+  out.slowest_rank_s = s.slowest_rank_s;
   out.optimizer_s = s.optimizer_s;
   out.gather_s = s.gather_exposed_s;
   out.fixed_s = s.fixed_s;
@@ -78,6 +79,7 @@ void add_timeline(const StepQuestion& q, const Pipeline& p, const Replay& r, con
   }
   double all_reduced = 0;
   for (const RankStep& rank : out.ranks) all_reduced = std::max(all_reduced, rank.finish);
+  all_reduced += out.slowest_rank_s;
   const int replicas = q.layout.tp * q.layout.cp * q.layout.dp;
   for (TraceThread& t : trace.threads)
     t.process_name = "pipeline rank " + std::to_string(t.process) + " (of " + std::to_string(replicas) + " GPUs)";
