@@ -160,7 +160,13 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
                   text_of_bytes(a.shortfall->bytes).c_str(), a.shortfall->rank, a.shortfall->term.c_str(),
                   layout_text(a.shortfall->layout).c_str());
   } else {
-    std::printf("%3s  %-44s %9s %17s %6s %9s %8s  %s\n", "", "layout", "step", "80 % interval", "MFU", "memory",
+    std::size_t width = 44;
+    const auto name_of = [&](const RankedPlan& p) {
+      return layout_text(p.layout) + (refusal(q, p.layout).empty() ? "" : " *");
+    };
+    for (const RankedPlan& p : a.plans) width = std::max(width, name_of(p).size());
+    const int column = static_cast<int>(width);
+    std::printf("%3s  %-*s %9s %17s %6s %9s %8s  %s\n", "", column, "layout", "step", "80 % interval", "MFU", "memory",
                 "bubble", "against the best");
     int rank = 0;
     for (const RankedPlan& p : a.plans) {
@@ -172,8 +178,7 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
         const std::string why = why_slower(a.plans.front().step, p.step);
         if (!why.empty()) against += "  (" + why + ")";
       }
-      std::printf("%3d  %-44s %9s %17s %6s %9s %8s  %s\n", ++rank,
-                  (layout_text(p.layout) + (refusal(q, p.layout).empty() ? "" : " *")).c_str(),
+      std::printf("%3d  %-*s %9s %17s %6s %9s %8s  %s\n", ++rank, column, name_of(p).c_str(),
                   text_of_seconds(p.step.step_time_s).c_str(), interval.c_str(),
                   text_of_percent(mfu(s, p.step, p.step.model_flops)).c_str(),
                   text_of_bytes(p.memory.peak_bytes()).c_str(), text_of_percent(p.step.over_total).c_str(),
