@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
+#include "cli/compare_streams.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "cli/step_options.hpp"
@@ -91,6 +92,7 @@ StepReport simulated(const Options& o) {
   q.workload = read_workload(o.common);
   q.stack = load_stack(o.common.stack, "--stack");
   q.options = read_step_options(o.step, o.common, model, q.workload);
+  q.options.keep_trace = true;
   return simulate_step(q);
 }
 
@@ -181,6 +183,37 @@ void print_differences(const std::vector<Difference>& rows, double measured, dou
               text_of_seconds(simulated).c_str(), 100 * (simulated / measured - 1));
 }
 
+void print_streams(const std::vector<StreamDifference>& rows) {
+  std::printf("\n%-18s %-12s %21s %21s %12s   (a step; largest difference first)\n", "stream", "in the trace",
+              "measured busy/exposed", "simulated", "difference");
+  for (const StreamDifference& d : rows) {
+    std::string streams;
+    for (std::size_t i = 0; i < d.streams.size() && i < 4; ++i)
+      streams += (i > 0 ? "," : "") + std::to_string(d.streams[i]);
+    if (d.streams.size() > 4) streams += ",..";
+    std::printf("%-18s %-12s %10s %10s %10s %10s %+9.3f ms\n", d.lane.c_str(), streams.empty() ? "-" : streams.c_str(),
+                text_of_seconds(d.measured_busy).c_str(), text_of_seconds(d.measured_exposed).c_str(),
+                d.simulated_busy ? text_of_seconds(*d.simulated_busy).c_str() : "-",
+                text_of_seconds(d.simulated_exposed).c_str(), 1e3 * d.gap());
+  }
+  std::printf("exposed: while no compute stream works; - : the simulation does not say what is hidden\n");
+}
+
+nlohmann::ordered_json streams_json(const std::vector<StreamDifference>& rows) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const StreamDifference& d : rows) {
+    out.push_back({{"lane", d.lane},
+                   {"streams", d.streams},
+                   {"measured_busy_s", d.measured_busy},
+                   {"measured_exposed_s", d.measured_exposed},
+                   {"simulated_busy_s",
+                    d.simulated_busy ? nlohmann::ordered_json(*d.simulated_busy) : nlohmann::ordered_json(nullptr)},
+                   {"simulated_exposed_s", d.simulated_exposed},
+                   {"difference_s", d.gap()}});
+  }
+  return out;
+}
+
 void run(const Options& o) {
   const double steps = static_cast<double>(parse_count(o.steps, "--steps"));
   if (steps < 1) throw InputError("--steps", "must be at least 1");
@@ -191,7 +224,11 @@ void run(const Options& o) {
   if (!o.common.layout.empty()) {
     const StepReport step = simulated(o);
     const auto rows = differences(summary, step, steps);
-    if (!o.common.json()) return print_differences(rows, summary.total / steps, step.step_time_s);
+    const auto streams = compare_streams(trace, step, steps);
+    if (!o.common.json()) {
+      print_differences(rows, summary.total / steps, step.step_time_s);
+      return print_streams(streams);
+    }
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Difference& d : rows)
       list.push_back(
@@ -199,7 +236,8 @@ void run(const Options& o) {
     out["step"] = {{"measured_s", summary.total / steps},
                    {"simulated_s", step.step_time_s},
                    {"error", step.step_time_s / (summary.total / steps) - 1},
-                   {"differences", list}};
+                   {"differences", list},
+                   {"streams", streams_json(streams)}};
   }
   if (o.common.json()) print_json(out);
 }
@@ -210,7 +248,10 @@ void add_compare(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb =
       app.add_subcommand("compare", "Where a real step's trace spends its time, and where a simulated step differs");
-  verb->add_option("trace", options->trace, "a Kineto or Chrome trace (JSON, as torch.profiler writes it)")->required();
+  verb->add_option(
+          "trace", options->trace,
+          "a Kineto or Chrome trace (JSON or .gz, as torch.profiler writes it) or an nsys report (--type sqlite)")
+      ->required();
   verb->add_option("--steps", options->steps, "training steps that the trace covers (default 1)");
   add_question_options(*verb, options->common);
   add_layout_option(*verb, options->common);

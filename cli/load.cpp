@@ -62,7 +62,7 @@ void add_batch_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--seq-len", o.seq_len, "tokens a sequence; k = 1,024")->default_str(o.seq_len);
   verb.add_option("--global-batch", o.global_batch, "sequences a step");
   verb.add_option("--global-batch-tokens", o.global_batch_tokens, "tokens a step; k = 1,024, M = 1,048,576");
-  verb.add_option("--precision", o.precision, "bf16|fp16|fp8|fp8-delayed|fp8-tensor|fp8-row|fp8-block|mxfp8|nvfp4")
+  verb.add_option("--precision", o.precision, "bf16|fp16|fp32|fp8|fp8-delayed|fp8-tensor|fp8-row|fp8-block|mxfp8|nvfp4")
       ->default_str(o.precision);
 }
 

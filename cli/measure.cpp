@@ -8,11 +8,14 @@
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "base/number_text.hpp"
+#include "base/quantity_text.hpp"
 #include "cli/measure_calibrate_rows.hpp"
 #include "cli/measure_import.hpp"
 #include "cli/measure_import_topo.hpp"
+#include "cli/measure_steps.hpp"
 #include "cli/output.hpp"
 #include "hardware/calibrate_kernels.hpp"
+#include "hardware/flows.hpp"
 #include "hardware/measure/calibrate.hpp"
 #include "hardware/measure/cpu_backend.hpp"
 #include "hardware/measure/cuda_plugin.hpp"
@@ -22,8 +25,12 @@
 namespace shardplan {
 namespace {
 
+constexpr const char* kTables = "tables.json";
+
+std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
 struct Options {
-  std::string backend, out, format = "text";
+  std::string backend, out, traffic, transport = "threads", seconds, format = "text";
   bool quick = false;
   std::vector<std::string> only;
 };
@@ -44,32 +51,67 @@ void print_points(const MeasuringFile& file, const std::string& out, const std::
   std::printf("measured %zu points:", file.points.size());
   for (const auto& [kind, n] : kinds) std::printf(" %s %d", kind.c_str(), n);
   std::printf("\nwritten to %s\n", out.c_str());
+  if (const auto notes = file.method.find("notes"); notes != file.method.end() && !notes->second.empty())
+    std::printf("notes: %s\n", notes->second.c_str());
+}
+
+/// The matrix of an all-to-allv as rows.
+std::vector<std::vector<double>> traffic_rows(const std::string& path) {
+  std::vector<std::vector<double>> rows;
+  if (path.empty()) return rows;
+  const TrafficMatrix matrix = read_traffic_matrix(path);
+  for (std::int64_t s = 0; s < matrix.ranks; ++s) {
+    rows.emplace_back();
+    for (std::int64_t d = 0; d < matrix.ranks; ++d) rows.back().push_back(matrix.at(s, d));
+  }
+  return rows;
+}
+
+/// Options that the chosen backend does not have are refused, not ignored.
+void check_backend(const Options& o) {
+  const bool cpu = o.backend == "cpu";
+  if (cpu && !o.only.empty())
+    throw InputError("--only", "is for --backend cuda: the cpu backend measures all its parts");
+  if (cpu && !o.traffic.empty()) throw InputError("--traffic", "is for --backend cuda");
+  if (cpu && !o.seconds.empty()) throw InputError("--seconds", "is for --backend cuda");
+  if (o.transport == "mpi")
+    throw UnavailableError("--transport mpi",
+                           "ranks as Open MPI processes are not part of this program: the cpu backend's ranks are "
+                           "threads that exchange through memory (--transport threads)");
 }
 
 void measure(const Options& o) {
   if (o.backend.empty())
     throw InputError("--backend", "is required: cpu or cuda (or one of the verbs import, calibrate)");
   if (o.out.empty()) throw InputError("--out", "is required: the measuring file to write");
+  check_backend(o);
   const std::string arguments = "measure --backend " + o.backend + (o.quick ? " --quick" : "");
-  MeasuringFile file =
-      o.backend == "cpu" ? measure_cpu({o.quick, true, arguments}) : measure_cuda({o.quick, 0, o.only, arguments});
+  const double seconds = o.seconds.empty() ? 0 : parse_number(o.seconds, "--seconds");
+  if (!o.seconds.empty() && !(seconds >= 1 && seconds <= 1e5))
+    throw InputError("--seconds", "out of range: 1 to 100000");
+  MeasuringFile file = o.backend == "cpu"
+                           ? measure_cpu({o.quick, true, arguments})
+                           : measure_cuda({o.quick, seconds, o.only, arguments, traffic_rows(o.traffic)});
   write_text_file(o.out, measuring_text(file));
   print_points(file, o.out, o.format);
 }
 
-/// Kernel tables lie beside the cluster file: host.json, host.kernels.json.
-std::string kernels_path(const std::string& out) {
-  const std::string end = ".json";
-  const bool json = out.size() > end.size() && out.compare(out.size() - end.size(), end.size(), end) == 0;
-  return (json ? out.substr(0, out.size() - end.size()) : out) + ".kernels.json";
-}
-
-nlohmann::ordered_json calibration_json(const Calibration& c, const CalibrateOptions& o) {
+nlohmann::ordered_json calibration_json(const Calibration& c, const std::vector<SimulatedStep>& simulated,
+                                        const CalibrateOptions& o) {
   nlohmann::ordered_json tables = nlohmann::ordered_json::array(), steps = nlohmann::ordered_json::array();
   for (const auto& t : c.tables)
     tables.push_back({{"table", t.table}, {"points", t.points}, {"leave_one_out", t.leave_one_out}});
-  for (const StepComparison& s : c.steps)
-    steps.push_back({{"step", s.step}, {"measured_s", s.measured}, {"predicted_s", s.predicted}, {"error", s.error()}});
+  for (std::size_t i = 0; i < c.steps.size(); ++i) {
+    const StepComparison& s = c.steps[i];
+    nlohmann::ordered_json step = {
+        {"step", s.step}, {"measured_s", s.measured}, {"predicted_s", s.predicted}, {"error", s.error()}};
+    const auto seconds = simulated[i].seconds;
+    step["simulated_s"] = seconds ? nlohmann::ordered_json(*seconds) : nlohmann::ordered_json(nullptr);
+    step["simulated_error"] =
+        seconds ? nlohmann::ordered_json(*seconds / s.measured - 1) : nlohmann::ordered_json(nullptr);
+    step["command"] = simulated[i].command;
+    steps.push_back(std::move(step));
+  }
   nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
   for (const KernelComparison& k : c.kernels)
     kernels.push_back({{"group", k.group},
@@ -82,19 +124,33 @@ nlohmann::ordered_json calibration_json(const Calibration& c, const CalibrateOpt
           {"steps", steps},   {"kernels", kernels},   {"notes", c.notes}};
 }
 
-void print_calibration(const Calibration& c, const CalibrateOptions& o) {
+/// Virtual seconds (compute measured, waiting computed) against the file's own kernels and copies put together, and
+/// against the verb simulate.
+void print_steps(const Calibration& c, const std::vector<SimulatedStep>& simulated) {
+  if (c.steps.empty()) return;
+  std::printf("\n%-44s %10s %20s %20s\n", "step (virtual: waiting computed)", "measured", "its parts, added",
+              "simulate");
+  std::string command;
+  for (std::size_t i = 0; i < c.steps.size(); ++i) {
+    const StepComparison& s = c.steps[i];
+    std::printf("%-44s %10s %10s %+7.1f %%", s.step.c_str(), text_of_seconds(s.measured).c_str(),
+                text_of_seconds(s.predicted).c_str(), 100 * s.error());
+    if (const auto seconds = simulated[i].seconds)
+      std::printf(" %10s %+7.1f %%\n", text_of_seconds(*seconds).c_str(), 100 * (*seconds / s.measured - 1));
+    else
+      std::printf(" %20s\n", "no layout says it");
+    if (command.empty()) command = simulated[i].command;
+  }
+  if (!command.empty()) std::printf("the first of them again:\n  %s\n", command.c_str());
+}
+
+void print_calibration(const Calibration& c, const std::vector<SimulatedStep>& simulated, const CalibrateOptions& o) {
   if (!c.tables.empty()) std::printf("%-28s %7s   mean error of a point left out\n", "table", "points");
   for (const auto& t : c.tables)
     std::printf("%-28s %7zu   %s\n", t.table.c_str(), t.points, text_of_percent(t.leave_one_out).c_str());
-  if (!c.steps.empty())
-    std::printf("\n%-44s %10s %10s %8s\n", "step (virtual: compute measured, waiting computed)", "measured",
-                "predicted", "error");
-  for (const StepComparison& s : c.steps) {
-    std::printf("%-50s %10s %10s %+7.1f %%\n", s.step.c_str(), text_of_seconds(s.measured).c_str(),
-                text_of_seconds(s.predicted).c_str(), 100 * s.error());
-  }
+  print_steps(c, simulated);
   if (!c.kernels.empty())
-    std::printf("%-36s %6s %10s %10s %10s   (predicted by %s over measured)\n", "kernels", "points", "median",
+    std::printf("\n%-36s %6s %10s %10s %10s   (predicted by %s over measured)\n", "kernels", "points", "median",
                 "|median|", "worst", o.cluster.c_str());
   for (const KernelComparison& k : c.kernels) {
     std::printf("%-36s %6d %+8.1f %% %8.1f %% %8.1f %%", k.group.c_str(), k.n, 100 * k.median_error,
@@ -103,7 +159,7 @@ void print_calibration(const Calibration& c, const CalibrateOptions& o) {
   }
   for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
   std::printf("\nwritten to %s%s\n", o.out.c_str(),
-              c.kernels_text.empty() ? "" : (", its kernel tables to " + kernels_path(o.out)).c_str());
+              c.tables_text.empty() ? "" : (", its tables to " + path_beside(o.out, kTables)).c_str());
 }
 
 bool is_csv(const std::string& path) { return path.size() > 4 && path.substr(path.size() - 4) == ".csv"; }
@@ -161,13 +217,17 @@ void calibrate(const CalibrateOptions& o) {
     files.push_back(read_measuring(path));
     for (const std::string& warning : files.back().warnings) print_warning(warning);
   }
-  const Calibration c = calibrate_cluster(files, o.cluster, kernels_path(o.out));
-  if (!c.kernels_text.empty()) write_text_file(kernels_path(o.out), c.kernels_text);
+  // Tables lie beside the cluster file, which names them as seen from there.
+  const std::string tables = path_beside(o.out, kTables);
+  const Calibration c = calibrate_cluster(files, o.cluster, file_name(tables));
+  if (!c.tables_text.empty()) write_text_file(tables, c.tables_text);
   write_text_file(o.out, c.cluster);
+  std::vector<SimulatedStep> simulated;
+  if (!c.steps.empty()) simulated = simulate_measured_steps(files, o.out);
   if (o.format == "json")
-    print_json(calibration_json(c, o));
+    print_json(calibration_json(c, simulated, o));
   else
-    print_calibration(c, o);
+    print_calibration(c, simulated, o);
 }
 
 struct ImportOptions {
@@ -186,9 +246,12 @@ void add_import(CLI::App& measure_verb) {
   add_import_nccl_tests(*verb);
   add_import_topo(*verb);
   CLI::App* trace =
-      verb->add_subcommand("trace", "A Kineto or Chrome trace: durations by kernel class (see also compare)");
+      verb->add_subcommand("trace", "A Kineto, Chrome or nsys trace: durations by kernel class (see also compare)");
   auto o = std::make_shared<ImportOptions>();
-  trace->add_option("file", o->file, "the trace, as torch.profiler writes it")->required();
+  trace
+      ->add_option("file", o->file,
+                   "the trace, as torch.profiler writes it (JSON or .gz), or an nsys report (--type sqlite)")
+      ->required();
   trace->add_option("--out", o->out, "the measuring file to write")->required();
   add_format_option(*trace, o->format);
   trace->footer("Example:\n  shardplan measure import trace trace.json --out kernels.json");
@@ -222,6 +285,12 @@ void add_measure(CLI::App& app) {
   verb->add_flag("--quick", o->quick, "fewer sizes and samples");
   verb->add_option("--only", o->only, "cuda: parts to measure (default all)")
       ->check(CLI::IsMember({"gemm", "memory", "launch", "contention", "collectives", "layer"}));
+  verb->add_option("--seconds", o->seconds, "cuda: device time to aim at (default 240, quick 30)");
+  verb->add_option("--traffic", o->traffic,
+                   "cuda: bytes from rank to rank for the all-to-allv, a matrix as `collective --traffic` reads it");
+  verb->add_option("--transport", o->transport, "cpu: how ranks exchange: threads (mpi: not built, exit 3)")
+      ->check(CLI::IsMember({"threads", "mpi"}))
+      ->default_str(o->transport);
   add_format_option(*verb, o->format);
   add_import(*verb);
   add_calibrate(*verb);

@@ -40,7 +40,9 @@ struct Sum {
 bool in_one_domain(const CollectiveRow& r) { return r.nodes <= 1; }
 /// Rows of the same program on the same machine, whole ladders: these become curves; single figures only help the
 /// constants.
-bool is_curve_source(const CollectiveRow& r) { return r.env.empty() && r.dataset.rfind("aiconfigurator", 0) == 0; }
+bool is_curve_source(const CollectiveRow& r) {
+  return r.env.empty() && (r.dataset.rfind("aiconfigurator", 0) == 0 || r.dataset == kMeasuredHere);
+}
 
 struct Parsed {
   const CollectiveRow* row;

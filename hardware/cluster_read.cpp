@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "base/field.hpp"
@@ -179,6 +180,17 @@ void check_together(const Field& file, const Cluster& cluster) {
 
 }  // namespace
 
+namespace {
+
+/// A table file is named as seen from the folder of the file that names it (or, failing that, from the working folder).
+std::string beside(const Field& file, const std::string& text) {
+  if (!text.ends_with(".json")) return text;
+  const std::filesystem::path there = std::filesystem::path(file.name()).parent_path() / text;
+  return std::filesystem::exists(there) ? there.string() : text;
+}
+
+}  // namespace
+
 std::vector<std::string> read_aliases(const Field& file) {
   std::vector<std::string> aliases;
   if (const auto list = file.find("aliases")) {
@@ -196,7 +208,7 @@ Gpu read_gpu(const Field& file) {
   const auto optional_text = [&](const char* key) { return file.find(key) ? file.at(key).text() : std::string(); };
   gpu.description = optional_text("description");
   gpu.architecture = optional_text("architecture");
-  gpu.calibration = optional_text("calibration");
+  gpu.calibration = beside(file, optional_text("calibration"));
   gpu.sibling = optional_text("sibling");
   read_aliases(file);
   read_peaks(file.at("peak"), gpu);

@@ -18,6 +18,9 @@ struct CollectiveRow {
   double seconds = 0;
 };
 
+/// The data set of rows that a measuring file of this program gives: whole ladders of one machine.
+inline constexpr std::string_view kMeasuredHere = "measured";
+
 /// Columns dataset, gpu, gpus_per_node, nodes, ranks, net, op, dtype, bytes, time_us and, where present, place, nccl,
 /// env.
 std::vector<CollectiveRow> read_collective_rows(const CsvTable&);

@@ -45,12 +45,6 @@ MeasuredCurve read_curve(const Field& f) {
   return c;
 }
 
-/// Links of the domain as one GPU sees them, bytes/s per direction.
-double link_of(const Cluster& c) {
-  const double pcie = c.node.pcie_bytes_per_second.value, nvlink = c.gpu.nvlink_bytes_per_second.value;
-  return (c.node.fabric == IntraFabric::pcie && pcie > 0) || nvlink <= 0 ? pcie : nvlink;
-}
-
 /// Four significant digits are below the noise of the fit.
 double shortened(double v) {
   char text[32];
@@ -83,9 +77,17 @@ std::shared_ptr<const CollectiveCalibration> read_embedded() {
 
 }  // namespace
 
+double link_of(const Cluster& c) {
+  const double pcie = c.node.pcie_bytes_per_second.value, nvlink = c.gpu.nvlink_bytes_per_second.value;
+  return (c.node.fabric == IntraFabric::pcie && pcie > 0) || nvlink <= 0 ? pcie : nvlink;
+}
+
 CollectiveTable read_collective_table(std::string_view json, const std::string& name) {
-  const Field f = Field::parse(json, name);
-  f.allow_only({"gpu", "family", "generation", "serves", "source", "link_GBps", "ring", "pairwise", "nvls",
+  return read_collective_table(Field::parse(json, name));
+}
+
+CollectiveTable read_collective_table(const Field& f) {
+  f.allow_only({"gpu", "family", "generation", "serves", "source", "fabric", "link_GBps", "ring", "pairwise", "nvls",
                 "all_reduce_loss", "spread_small", "spread_large", "curves"});
   CollectiveTable t;
   t.gpu = f.at("gpu").text();
@@ -94,6 +96,11 @@ CollectiveTable read_collective_table(std::string_view json, const std::string& 
   const Field serves = f.at("serves");
   for (std::size_t i = 0; i < serves.size(); ++i) t.serves.push_back(serves.item(i).text());
   t.source = f.at("source").text();
+  if (const auto fabric = f.find("fabric")) {
+    t.fabric = fabric->text();
+    if (std::find(kIntraFabricNames.begin(), kIntraFabricNames.end(), t.fabric) == kIntraFabricNames.end())
+      fabric->fail("is no fabric of a node: " + fabric->shown());
+  }
   t.link_bytes_per_second = f.at("link_GBps").positive() * 1e9;
   const Field ring = f.at("ring"), pairwise = f.at("pairwise");
   t.domain.ring = {read_protocol(ring.at("ll")), read_protocol(ring.at("ll128")), read_protocol(ring.at("simple"))};
@@ -140,8 +147,10 @@ void read_collective_common(std::string_view json, const std::string& name, Coll
 
 std::string json_of(const CollectiveTable& t) {
   using json = nlohmann::ordered_json;
-  json out = {{"gpu", t.gpu},       {"family", t.family}, {"generation", t.generation},
-              {"serves", t.serves}, {"source", t.source}, {"link_GBps", t.link_bytes_per_second * 1e-9}};
+  json out = {
+      {"gpu", t.gpu}, {"family", t.family}, {"generation", t.generation}, {"serves", t.serves}, {"source", t.source}};
+  if (t.fabric != "nvswitch") out["fabric"] = t.fabric;
+  out["link_GBps"] = t.link_bytes_per_second * 1e-9;
   out["ring"] = {{"ll", protocol_json(t.domain.ring[0])},
                  {"ll128", protocol_json(t.domain.ring[1])},
                  {"simple", protocol_json(t.domain.ring[2])}};
@@ -226,6 +235,25 @@ CorrectionField CollectiveCalibration::correction_field() const {
 std::shared_ptr<const CollectiveCalibration> collective_calibration() {
   static const std::shared_ptr<const CollectiveCalibration> calibration = read_embedded();
   return calibration;
+}
+
+CollectiveCalibration with_table(const CollectiveCalibration& calibration, CollectiveTable table) {
+  CollectiveCalibration out = calibration;
+  std::erase_if(out.tables, [&](const CollectiveTable& t) { return t.gpu == table.gpu; });
+  for (CollectiveTable& t : out.tables) std::erase(t.serves, table.gpu);
+  out.tables.push_back(std::move(table));
+  std::sort(out.tables.begin(), out.tables.end(), [](const auto& a, const auto& b) { return a.gpu < b.gpu; });
+  return out;
+}
+
+std::shared_ptr<const CollectiveCalibration> calibration_of(const Cluster& cluster) {
+  const std::string& path = cluster.gpu.calibration;
+  if (!path.ends_with(".json")) return collective_calibration();
+  const auto own = Field::read(path).find("collectives");
+  if (!own) return collective_calibration();
+  CollectiveTable table = read_collective_table(*own);
+  table.gpu = cluster.gpu.name;  // measured on this machine, whatever its GPU is called now
+  return std::make_shared<const CollectiveCalibration>(with_table(*collective_calibration(), std::move(table)));
 }
 
 TableChoice table_for(const CollectiveCalibration& calibration, const Cluster& cluster) {

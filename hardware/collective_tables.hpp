@@ -11,10 +11,13 @@
 
 namespace shardplan {
 
+class Field;
+
 struct CollectiveTable {
   std::string gpu;                  // the GPU that was measured
   std::string family, generation;   // as CurveId
   std::vector<std::string> serves;  // GPUs that borrow it, rates scaled by their links
+  std::string fabric = "nvswitch";  // inside the node that was measured: the curves hold on no other
   std::string source;
   double link_bytes_per_second = 0;  // of the measured GPU, per direction
   DomainConstants domain;
@@ -36,8 +39,16 @@ struct CollectiveCalibration {
 
 /// The built-in one.
 std::shared_ptr<const CollectiveCalibration> collective_calibration();
+/// The built-in one, with the table in the calibration file that the cluster's GPU names (its member "collectives") in
+/// place of that GPU's.
+std::shared_ptr<const CollectiveCalibration> calibration_of(const Cluster&);
+/// The same with this table.
+CollectiveCalibration with_table(const CollectiveCalibration&, CollectiveTable);
+/// Links of the node as one GPU sees them, bytes/s per direction: what a table's rates are scaled by.
+double link_of(const Cluster&);
 
 CollectiveTable read_collective_table(std::string_view json, const std::string& name);
+CollectiveTable read_collective_table(const Field&);
 void read_collective_common(std::string_view json, const std::string& name, CollectiveCalibration& into);
 std::string json_of(const CollectiveTable&);
 std::string common_json_of(const CollectiveCalibration&);

@@ -71,8 +71,8 @@ struct NetworkModel::Impl {
     for (auto& p : direct.pairwise) p.pair_loss = 0;
     return scaled(direct, std::min(1.0, (ranks - 1.0) / std::max(1, cluster.node.nvlink_domain - 1)));
   }
-  /// The curves belong to switched NVLink; another fabric has only the constants.
-  bool corrected() const { return table.known && cluster.node.fabric == IntraFabric::nvswitch; }
+  /// Curves belong to the fabric that they were measured on; another has only the constants.
+  bool corrected() const { return table.known && fabric_name(cluster.node.fabric) == table.table->fabric; }
 
   const CurveCorrection& correction(Collective op, int ranks, TypeClass type) const {
     const std::lock_guard lock(mutex);
@@ -204,7 +204,7 @@ struct NetworkModel::Impl {
 };
 
 NetworkModel::NetworkModel(const Cluster& cluster, Rates rates, Fidelity fidelity)
-    : NetworkModel(cluster, rates, fidelity, collective_calibration()) {}
+    : NetworkModel(cluster, rates, fidelity, calibration_of(cluster)) {}
 NetworkModel::NetworkModel(const Cluster& cluster, Rates rates, Fidelity fidelity,
                            std::shared_ptr<const CollectiveCalibration> calibration)
     : impl_(std::make_unique<Impl>(cluster, rates, fidelity, std::move(calibration))) {}
@@ -238,6 +238,7 @@ CollectivePrice NetworkModel::collective(Collective op, double bytes, const Grou
 
 double NetworkModel::sms_held(Collective op, const GroupShape& shape) const {
   if (shape.ranks <= 1 || impl_->rates == Rates::datasheet) return 0;
+  if (impl_->cluster.node.fabric == IntraFabric::shared_memory) return 0;  // ranks copy themselves
   // One thread block a channel. NCCL: NVLS 16 (Hopper) or 24 (Blackwell, one domain); rings 16-32 channels at large
   // messages; point-to-point 16 (facts: nccl 2.30.7 src/transport/nvls.cc, issues #1041, #1453, #1649).
   const bool blackwell = impl_->table.table->generation == "blackwell";

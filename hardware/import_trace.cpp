@@ -8,7 +8,9 @@
 
 #include "base/errors.hpp"
 #include "base/field.hpp"
+#include "hardware/import_nsys.hpp"
 #include "hardware/measure/samples.hpp"
+#include "hardware/unpack.hpp"
 
 namespace shardplan {
 namespace {
@@ -211,22 +213,6 @@ bool is_direction(const std::string& name) {
   return ends_with(name, "(F)") || ends_with(name, "(B)") || ends_with(name, "(W)");
 }
 
-/// The annotation of a launch: the shortest that holds it, those that name a direction before all others.
-int phase_at(const std::vector<TracePhase>& phases, double launch) {
-  int best = -1;
-  const auto better = [&](const TracePhase& a, const TracePhase& b) {
-    if (is_direction(a.name) != is_direction(b.name)) return is_direction(a.name);
-    return a.launched_to - a.launched_from < b.launched_to - b.launched_from;
-  };
-  const auto after = std::upper_bound(phases.begin(), phases.end(), launch,
-                                      [](double t, const TracePhase& p) { return t < p.launched_from; });
-  for (auto p = phases.begin(); p != after; ++p) {
-    if (p->launched_to < launch) continue;
-    if (best < 0 || better(*p, phases[static_cast<std::size_t>(best)])) best = static_cast<int>(p - phases.begin());
-  }
-  return best;
-}
-
 bool is_gpu(const std::string& category) {
   return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset";
 }
@@ -318,6 +304,21 @@ std::vector<TracePhaseTime> phases_of(const ProfilerTrace& trace) {
 
 }  // namespace
 
+int phase_at(const std::vector<TracePhase>& phases, double launch) {
+  int best = -1;
+  const auto better = [&](const TracePhase& a, const TracePhase& b) {
+    if (is_direction(a.name) != is_direction(b.name)) return is_direction(a.name);
+    return a.launched_to - a.launched_from < b.launched_to - b.launched_from;
+  };
+  const auto after = std::upper_bound(phases.begin(), phases.end(), launch,
+                                      [](double t, const TracePhase& p) { return t < p.launched_from; });
+  for (auto p = phases.begin(); p != after; ++p) {
+    if (p->launched_to < launch) continue;
+    if (best < 0 || better(*p, phases[static_cast<std::size_t>(best)])) best = static_cast<int>(p - phases.begin());
+  }
+  return best;
+}
+
 std::string_view kernel_class_of(std::string_view name) {
   std::string lower(name);
   for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
@@ -332,8 +333,7 @@ bool is_communication(std::string_view kernel_class) {
 }
 
 ProfilerTrace parse_trace(std::string_view text, const std::string& name) {
-  if (text.size() > 2 && text[0] == '\x1f' && text[1] == '\x8b')
-    throw InputError(name, "is compressed: unpack it first (gzip -d)");
+  if (is_gzip(text)) return parse_trace(gunzip(text, name, kLargestTrace), name);
   Reader reader(name);
   json::sax_parse(text, &reader);
   if (!reader.saw_events) throw InputError(name, "is not a Chrome trace: it has no list \"traceEvents\"");
@@ -348,7 +348,10 @@ ProfilerTrace parse_trace(std::string_view text, const std::string& name) {
   return trace;
 }
 
-ProfilerTrace read_trace(const std::string& path) { return parse_trace(read_text_file(path, kLargestTrace), path); }
+ProfilerTrace read_trace(const std::string& path) {
+  const std::string text = read_text_file(path, kLargestTrace);
+  return is_sqlite(text) ? read_nsys(path) : parse_trace(text, path);
+}
 
 TraceSummary summarise_trace(const ProfilerTrace& trace) {
   TraceSummary s;

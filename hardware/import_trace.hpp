@@ -5,6 +5,7 @@
 // A GPU operation is an event of category kernel, gpu_memcpy or gpu_memset. Its phase is the annotation (category
 // user_annotation) whose interval holds its launch: the cuda_runtime event of the same correlation id, matched by time
 // and not by thread, because autograd launches backward kernels from a thread of its own. Times in seconds.
+// Compressed traces (.json.gz) and reports of Nsight Systems (import_nsys.hpp) are read too.
 #include <array>
 #include <optional>
 #include <string>
@@ -34,7 +35,7 @@ struct ProfilerTrace {
   std::vector<TracePhase> phases;  // annotations, by begin
 };
 
-/// InputError: not a trace, negative or non-finite times, no GPU operation, compressed, above 1 GiB.
+/// InputError: not a trace, negative or non-finite times, no GPU operation, above 1 GiB (unpacked).
 ProfilerTrace read_trace(const std::string& path);
 ProfilerTrace parse_trace(std::string_view text, const std::string& name);
 
@@ -42,6 +43,10 @@ ProfilerTrace parse_trace(std::string_view text, const std::string& name);
 /// products, casts, norms, ... or other.
 std::string_view kernel_class_of(std::string_view name);
 bool is_communication(std::string_view kernel_class);
+
+/// The annotation of a launch, -1 = none: the shortest that holds it, those that name a direction before all others.
+/// phases: by launched_from.
+int phase_at(const std::vector<TracePhase>& phases, double launch);
 
 struct TraceClass {
   std::string name;

@@ -202,8 +202,8 @@ const KernelTable* KernelTables::find(KernelClass kernel, DataType type, std::st
 
 KernelTables parse_kernel_tables(std::string_view text, const std::string& name) {
   const Field file = Field::parse(text, name);
-  file.allow_only(
-      {"schema", "name", "launch_floor_us", "launch_source", "sustained", "passes", "alignments", "tables"});
+  file.allow_only({"schema", "name", "launch_floor_us", "launch_source", "sustained", "passes", "alignments", "tables",
+                   "collectives"});
   if (file.at("schema").text() != kSchema) file.at("schema").fail("expected \"" + std::string(kSchema) + "\"");
   KernelTables out;
   out.name = file.at("name").text();

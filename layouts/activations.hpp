@@ -5,10 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "hardware/cluster.hpp"
 #include "layouts/layout.hpp"
 #include "models/model.hpp"
 
 namespace shardplan {
+
+/// Bytes of an activation outside quantised products: 4 in FP32 training, else 2 (Megatron and PyTorch keep 16 bits
+/// under FP8 and FP4 too).
+constexpr double wide_bytes(DataType precision) { return precision == DataType::fp32 ? 4 : 2; }
 
 /// How a stack runs the element-wise parts, which decides what they keep. A few named facts; their sources are with the
 /// stacks in layouts/data/memory_stacks.json.
@@ -48,6 +53,7 @@ struct ActivationQuestion {
   std::int64_t hidden = 0;
   NormKind norm = NormKind::rms;
   double tokens = 0;         // of a micro-batch on one context-parallel rank: mbs seq_len / cp
+  double width = 2;          // bytes of an element that nothing quantises: 2, of FP32 training 4
   std::int64_t seq_len = 0;  // keys that a query may see, for unfused attention
   int tp = 1, cp = 1, etp = 1;
   bool sp = false;

@@ -56,7 +56,7 @@ EndWeights end_weights(const Model& m, int tp, double vocab) {
   const auto hidden = static_cast<double>(m.hidden);
   out.embedding = vocab * hidden / tp + static_cast<double>(m.learned_positions) * hidden;
   out.head = vocab * hidden / tp + (m.head_bias ? vocab / tp : 0);
-  out.final_norm = hidden * (m.norm == NormKind::layer_norm ? 2 : 1);
+  out.final_norm = m.vocab == 0 ? 0 : hidden * (m.norm == NormKind::layer_norm ? 2 : 1);
   return out;
 }
 

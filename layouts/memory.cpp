@@ -39,6 +39,8 @@ struct Kind {
 
 const Recipe& recipe_of(const MemoryOptions& o, const Workload& w) {
   if (!o.recipe.empty()) return find_recipe(o.recipe);
+  // A stack's recipe of 16-bit weights has no meaning in FP32.
+  if (w.precision == DataType::fp32 && find_recipe(o.traits.recipe).gathered < 4) return find_recipe("fp32");
   const bool half = w.precision == DataType::fp16 && !o.traits.recipe_fp16.empty();
   return find_recipe(half ? o.traits.recipe_fp16 : o.traits.recipe);
 }
@@ -70,11 +72,12 @@ struct Question {
   }
   /// Gradients are made in 16 bits and added to an FP32 sum: a temporary of the matrix's size while the sum is made.
   bool makes_temporaries() const { return recipe.temporaries && gradient_bytes() > k16 && layout.zero_stage() < 3; }
-  double sequence_bytes() const {  // one 16-bit hidden state of a micro-batch, as sequence parallelism leaves it
-    return k16 * d(model.hidden) * activation.tokens / (activation.sp ? activation.tp : 1);
+  double sequence_bytes() const {  // one hidden state of a micro-batch, as sequence parallelism leaves it
+    return activation.width * d(model.hidden) * activation.tokens / (activation.sp ? activation.tp : 1);
   }
-  double whole_bytes() const { return k16 * d(model.hidden) * activation.tokens; }
-  double logits() const { return activation.tokens * vocab / layout.tp; }  // elements of one micro-batch on one rank
+  double whole_bytes() const { return activation.width * d(model.hidden) * activation.tokens; }
+  /// Of one micro-batch on one rank, in elements of 16 bits: what the stacks' bytes a logit are for.
+  double logits() const { return activation.tokens * vocab / layout.tp * activation.width / k16; }
 
  private:
   int kind(const Layer&, bool mtp);
@@ -315,16 +318,16 @@ void Rank::gathered(Ledger& out, Instant instant) const {
   const double head = has_head_ ? q_.ends.head + q_.ends.final_norm : 0;
   if (instant == Instant::layer) {
     out.add(MemoryTerm::gathered, "weights of gathered layers", layers * weight);
-    out.add(MemoryTerm::gathered, "unsharded gradients of a layer", unit_ * (k16 + reduced));
+    out.add(MemoryTerm::gathered, "unsharded gradients of a layer", unit_ * (q_.activation.width + reduced));
   } else if (instant == Instant::embedding_gradient) {
     out.add(MemoryTerm::gathered, "embedding gathered, its gradient unsharded",
-            q_.ends.embedding * (weight + k16 + reduced));
+            q_.ends.embedding * (weight + q_.activation.width + reduced));
   } else {
     out.add(MemoryTerm::gathered, "weights of gathered layers",
             keeps ? all * weight : unit_ * weight * std::min(ahead, 1.0));
     out.add(MemoryTerm::gathered, "head gathered", head * weight);
     if (instant == Instant::head_gradient)
-      out.add(MemoryTerm::gathered, "unsharded gradient of the head", head * (k16 + reduced));
+      out.add(MemoryTerm::gathered, "unsharded gradient of the head", head * (q_.activation.width + reduced));
   }
 }
 
@@ -361,7 +364,7 @@ void Rank::moment(Ledger& out, const Moment& m, Instant instant) const {
   }
   if (has_embedding_) {
     const double alive = m.alive[static_cast<std::size_t>(embedding_chunk_)];
-    const double mask = q_.options.traits.activation.dropout ? q_.sequence_bytes() / k16 : 0;
+    const double mask = q_.options.traits.activation.dropout ? q_.sequence_bytes() / q_.activation.width : 0;
     out.add(embedding, "token ids and dropout mask", alive * (kIds * q_.activation.tokens + mask));
     if (instant == Instant::embedding_gradient)
       out.add(embedding, "16-bit gradient of the embedding", embedding_temporary());

@@ -12,10 +12,11 @@ struct PrecisionWord {
   const char* text;
   DataType type;
 };
-constexpr PrecisionWord kPrecisions[] = {
-    {"bf16", DataType::bf16},           {"fp16", DataType::fp16},      {"fp8", DataType::fp8},
-    {"fp8-delayed", DataType::fp8},     {"fp8-tensor", DataType::fp8}, {"fp8-row", DataType::fp8_row},
-    {"fp8-block", DataType::fp8_block}, {"mxfp8", DataType::mxfp8},    {"nvfp4", DataType::nvfp4}};
+constexpr PrecisionWord kPrecisions[] = {{"bf16", DataType::bf16},       {"fp16", DataType::fp16},
+                                         {"fp32", DataType::fp32},       {"fp8", DataType::fp8},
+                                         {"fp8-delayed", DataType::fp8}, {"fp8-tensor", DataType::fp8},
+                                         {"fp8-row", DataType::fp8_row}, {"fp8-block", DataType::fp8_block},
+                                         {"mxfp8", DataType::mxfp8},     {"nvfp4", DataType::nvfp4}};
 
 }  // namespace
 

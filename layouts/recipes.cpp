@@ -30,6 +30,9 @@ const std::vector<Recipe>& recipes() {
        "DeepSpeed BF16 optimizer: 16-bit gradients and their flattened copy, FP32 accumulators; sharded: FP32 master "
        "and moments",
        2, 8, 12, 2, true, true, false},
+      {"fp32", "FP32 weight, gradient and both Adam moments, no copies: 16 bytes", 4, 4, 8, 4, true, true, false},
+      {"fp32-gradients", "FP32 weight and gradient, no optimizer: what `measure --backend cpu` keeps", 4, 4, 0, 4, true,
+       true, false},
       {"nanotron", "nanotron: BF16 weight, FP32 gradient accumulator, FP32 master and moments", 2, 4, 12, 2, true, true,
        true},
   };

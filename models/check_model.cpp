@@ -8,6 +8,7 @@ namespace {
 std::string number(std::int64_t n) { return std::to_string(n); }
 
 void check_attention(const Attention& a, const std::string& where) {
+  if (a.kind == AttentionKind::grouped_query && a.heads == 0 && a.kv_heads == 0 && a.head_dim == 0) return;  // none
   if (a.heads < 1 || a.head_dim < 1)
     throw InputError(where, "attention needs at least one head of at least one element");
   if (a.kind == AttentionKind::multi_latent) {
@@ -75,7 +76,9 @@ void check_size(const Model& m, const std::string& where) {
 
 void check_model(const Model& m, const std::string& where) {
   if (m.hidden < 1) throw InputError(where, "the hidden size must be above zero");
-  if (m.vocab < 1) throw InputError(where, "the vocabulary must hold at least one token");
+  if (m.vocab < 0) throw InputError(where, "the vocabulary cannot be negative");
+  if (m.vocab == 0 && (m.tied_embeddings || m.head_bias || m.learned_positions > 0 || !m.mtp.empty()))
+    throw InputError(where, "without a vocabulary there is no embedding, head or multi-token prediction to speak of");
   if (m.layers.empty()) throw InputError(where, "a model needs at least one layer");
   if (m.layer_count() > kMostLayers || static_cast<std::int64_t>(m.mtp.size()) > kMostLayers) {
     throw InputError(where, "more than " + number(kMostLayers) + " layers");

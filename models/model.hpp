@@ -21,7 +21,7 @@ enum class WeightFormat { unstated, bf16, fp16, fp32, fp8_block, mxfp4 };
 /// and bytes but no layouts (see why_no_layout in check_model.hpp).
 struct Attention {
   AttentionKind kind = AttentionKind::grouped_query;
-  std::int64_t heads = 0;
+  std::int64_t heads = 0;  // 0 = none: the layer is its feed-forward network alone, all else here is 0
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;  // of query and key; for multi_latent use qk_nope + qk_rope (set to their sum)
   bool qkv_bias = false;
@@ -92,7 +92,7 @@ struct Model {
   std::string source;    // where the figures come from
   bool assumed = false;  // stands on a figure marked FROM MEMORY
   std::int64_t hidden = 0;
-  std::int64_t vocab = 0;
+  std::int64_t vocab = 0;              // 0 = neither embedding nor head: hidden states come in and go out
   std::int64_t max_positions = 0;      // 0 = not stated
   std::int64_t learned_positions = 0;  // rows of a learned position embedding, 0 = none
   bool tied_embeddings = false;

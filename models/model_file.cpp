@@ -76,6 +76,10 @@ Attention read_lightning(const Field& f, Attention a) {
 
 Attention read_attention(const Field& f) {
   Attention a;
+  if (f.has("kind") && f.at("kind").is_string() && f.at("kind").text() == "none") {
+    f.allow_only({"kind", "source"});
+    return a;
+  }
   a.kind = word_or(f, "kind", AttentionKind::grouped_query,
                    {{"grouped_query", AttentionKind::grouped_query},
                     {"multi_latent", AttentionKind::multi_latent},
@@ -230,7 +234,7 @@ Model read_model_file(const Field& file) {
   m.name = file.at("name").text();
   m.source = file.at("source").text();
   m.hidden = file.at("hidden").count(1, kMostFeatures);
-  m.vocab = file.at("vocab").count(1, kMostVocab);
+  m.vocab = file.at("vocab").count(0, kMostVocab);
   m.max_positions = count_or(file, "max_positions", 0, kMostPositions);
   m.learned_positions = count_or(file, "learned_positions", 0, kMostFeatures);
   m.tied_embeddings = flag_or(file, "tied_embeddings", false);

@@ -112,6 +112,7 @@ void add_lightning(std::vector<Tensor>& to, const Model& m, const Attention& a) 
 }
 
 void add_attention(std::vector<Tensor>& to, const Model& m, const Attention& a) {
+  if (a.heads == 0) return;
   switch (a.kind) {
     case AttentionKind::grouped_query:
       add_grouped_query(to, m, a);
@@ -194,6 +195,7 @@ std::vector<Tensor> layer_tensors(const Model& m, const Layer& l) {
 }
 
 std::vector<Tensor> embedding_tensors(const Model& m) {
+  if (m.vocab == 0) return {};
   Tensor table = column("embedding", embedding, m.vocab, m.hidden, m.vocab);
   table.linear = false;
   std::vector<Tensor> out{table};
@@ -207,6 +209,7 @@ std::vector<Tensor> embedding_tensors(const Model& m) {
 
 std::vector<Tensor> head_tensors(const Model& m) {
   std::vector<Tensor> out;
+  if (m.vocab == 0) return out;
   add_norm(out, "final_norm", "final_norm_bias", m);
   if (!m.tied_embeddings) {
     Tensor matrix = column("head", head, m.vocab, m.hidden, m.vocab);

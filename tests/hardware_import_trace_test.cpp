@@ -80,8 +80,9 @@ std::string kernel_name(const std::string& phase) {
 }
 
 /// The kernels of a phase fill its span: equal kernels, the notify kernel of a communication phase first. What is left
-/// of the span lies between them, in compute phases between those of the second half.
-std::string dual_pipe_trace() {
+/// of the span lies between them: `late` of it before the last kernel, the rest evenly. The published figures do not
+/// say where; see below what depends on it.
+std::string dual_pipe_trace(double late) {
   TraceText trace;
   double launch = -200000;
   for (const PhaseRow& row : kDualPipe) {
@@ -89,15 +90,14 @@ std::string dual_pipe_trace() {
     const bool communication = name.rfind("dispatch", 0) == 0 || name.rfind("combine", 0) == 0;
     trace.annotation(name, launch, 100);
     const double each = double(row.busy - row.waiting) / (row.waiting > 0 ? row.kernels - 1 : row.kernels);
-    const int gaps = row.kernels - 1, first_gap = communication ? 0 : gaps / 2;
-    const double gap = double(row.span - row.busy) / (gaps - first_gap);
+    const double idle = row.span - row.busy, even = (communication ? 1 : 1 - late) * idle / (row.kernels - 1);
     double at = row.start;
     for (int k = 0; k < row.kernels; ++k) {
       const bool notify = row.waiting > 0 && k == 0;
       const double duration = notify ? row.waiting : each;
       trace.kernel(notify ? "deep_ep::internode::notify_dispatch" : kernel_name(name), launch + 1 + 0.5 * k, at,
                    duration, communication ? 27 : 7);
-      at += duration + (k >= first_gap ? gap : 0);
+      at += duration + even + (k == row.kernels - 2 ? idle - even * (row.kernels - 1) : 0);
     }
     launch += 200;
   }
@@ -115,14 +115,41 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("starts, spans and busy times of a DualPipe pair fix its total and busy times, and bound what is exposed") {
+  // Total, compute and communication follow from the published phases wherever the gaps lie, and so does the time
+  // without compute, exposed + idle. How it divides is told by the gaps inside phases alone: between 3.3 and 4.8 ms.
+  for (const double late : {0.0, 0.3, 1.0}) {
+    const TraceSummary s = summarise_trace(parse_trace(dual_pipe_trace(late), "dual-pipe.json"));
+    CHECK(1e3 * s.total == Approx(129.0).margin(0.05));
+    CHECK(1e3 * s.compute_busy == Approx(124.3).margin(0.05));
+    CHECK(1e3 * s.communication_busy == Approx(114.5).margin(0.05));
+    CHECK(1e3 * (s.exposed + s.idle) == Approx(129.012 - 124.286).margin(0.05));
+    CHECK(1e3 * s.exposed > 3.3);
+    CHECK(1e3 * s.exposed < 4.8);
+  }
+}
+
+/// The one share of late gaps, the same in all phases, with which the trace is idle as long as the published one:
+/// 0.497 ms. Nothing else is chosen; what is exposed follows.
+double published_late_share() {
+  double low = 0, high = 1;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = 0.5 * (low + high);
+    const bool more = 1e3 * summarise_trace(parse_trace(dual_pipe_trace(middle), "t.json")).idle < 0.497;
+    (more ? low : high) = middle;
+  }
+  return low;
+}
+
 TEST_CASE("a trace shaped like DeepSeek's DualPipe pair gives its published summary") {
-  const ProfilerTrace trace = parse_trace(dual_pipe_trace(), "dual-pipe.json");
+  const ProfilerTrace trace = parse_trace(dual_pipe_trace(published_late_share()), "dual-pipe.json");
   CHECK(trace.device == "NVIDIA H800");
   CHECK(trace.world_size == 64);
   const TraceSummary s = summarise_trace(trace);
   CHECK(1e3 * s.total == Approx(129.0).margin(0.05));
   CHECK(1e3 * s.compute_busy == Approx(124.3).margin(0.05));
   CHECK(1e3 * s.communication_busy == Approx(114.5).margin(0.05));
+  CHECK(1e3 * s.idle == Approx(0.497).margin(0.01));
   CHECK(1e3 * s.exposed == Approx(4.2).margin(0.05));
   CHECK(1e3 * s.overlapped == Approx(110.3).margin(0.05));
   CHECK(s.phases.size() == 40);
@@ -140,7 +167,7 @@ TEST_CASE("a trace shaped like DeepSeek's DualPipe pair gives its published summ
 TEST_CASE("compare prints the summary of a trace") {
   const std::string path = (std::filesystem::temp_directory_path() / "shardplan_dual_pipe.json").string();
   const std::string answer = path + ".answer";
-  write_text_file(path, dual_pipe_trace());
+  write_text_file(path, dual_pipe_trace(published_late_share()));
   REQUIRE(std::system((std::string(SHARDPLAN_BINARY) + " compare " + path + " --format json >" + answer).c_str()) == 0);
   const Field out = Field::read(answer);
   std::filesystem::remove(path);
@@ -183,10 +210,80 @@ TEST_CASE("what is not a usable trace is refused") {
   CHECK(error_of("{}") == "t.json: is not a Chrome trace: it has no list \"traceEvents\"");
   CHECK(error_of("{\"traceEvents\":[]}").find("holds no GPU operation") != std::string::npos);
   CHECK(error_of("{\"traceEvents\":[").find("t.json: not JSON") == 0);
-  CHECK(error_of("\x1f\x8b\x08 garbage") == "t.json: is compressed: unpack it first (gzip -d)");
+  CHECK(error_of("\x1f\x8b\x08 garbage").find("t.json: is ") == 0);
   TraceText negative;
   negative.kernel("gemm", 0, 10, -5, 7);
   CHECK(error_of(negative.text()).find("duration is negative") != std::string::npos);
   CHECK(error_of("{\"traceEvents\":[{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm\",\"ts\":1,\"dur\":2}]}").empty());
   CHECK(error_of("[{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm\",\"ts\":1,\"dur\":2}]").empty());
+}
+
+TEST_CASE("a compressed trace is read as the trace itself") {
+  TraceText trace;
+  trace.kernel("sm90_gemm", 0, 100, 50, 7);
+  const std::string path = (std::filesystem::temp_directory_path() / "shardplan_compressed_trace.json").string();
+  write_text_file(path, trace.text());
+  if (std::system(("gzip -kf " + path).c_str()) != 0) {
+    std::printf("compressed traces: skipped: no gzip here\n");
+    return;
+  }
+  std::string packed = read_text_file(path + ".gz");
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + ".gz");
+  std::string why = error_of(packed);
+  if (why.find("without zlib") != std::string::npos) {
+    std::printf("compressed traces: skipped: built without zlib\n");
+    return;
+  }
+  CHECK(why.empty());
+  const ProfilerTrace read = parse_trace(packed, "t.json.gz");
+  CHECK(read.ops.size() == 1);
+  CHECK(read.device == "NVIDIA H800");
+  // Two members one after the other are one text; a cut one is refused.
+  CHECK(error_of(packed + packed).find("t.json: not JSON") == 0);
+  packed.resize(packed.size() - 12);
+  CHECK(error_of(packed) == "t.json: is a damaged or incomplete gzip file");
+}
+
+TEST_CASE("a report of Nsight Systems is read like a trace") {
+  const std::string path = (std::filesystem::temp_directory_path() / "shardplan_report.sqlite").string();
+  std::filesystem::remove(path);
+  // The tables that an export has, with the columns that are read: ns; two kernels under one range, a copy outside.
+  const std::string sql =
+      "CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT);"
+      "INSERT INTO StringIds VALUES(1,'ncclDevKernel_AllReduce_Sum'),(2,'nvjet_hsh_128x256'),(3,'mlp(F)');"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INT, end INT, deviceId INT, streamId INT, correlationId INT, "
+      "demangledName INT, shortName INT);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(5000,9000,0,20,11,1,1),(6000,8000,0,7,12,2,2),"
+      "(6000,8000,1,7,13,2,2);"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY(start INT, end INT, deviceId INT, streamId INT, correlationId INT);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES(9500,9600,0,7,14);"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start INT, end INT, correlationId INT);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(100,110,11),(120,130,12),(900,910,14);"
+      "CREATE TABLE NVTX_EVENTS(start INT, end INT, eventType INT, text TEXT, textId INT);"
+      "INSERT INTO NVTX_EVENTS VALUES(90,200,59,NULL,3),(300,NULL,34,'mark',NULL);"
+      "CREATE TABLE TARGET_INFO_GPU(id INT, name TEXT);INSERT INTO TARGET_INFO_GPU VALUES(0,'NVIDIA H100');";
+  if (std::system(("sqlite3 " + path + " \"" + sql + "\" 2>/dev/null").c_str()) != 0) {
+    std::printf("nsys reports: skipped: no sqlite3 program here\n");
+    return;
+  }
+  try {
+    const ProfilerTrace trace = read_trace(path);
+    std::filesystem::remove(path);
+    CHECK(trace.device == "NVIDIA H100 (GPU 0, the first of 2)");
+    REQUIRE(trace.ops.size() == 3);
+    CHECK(trace.ops[0].kernel_class == "all_reduce");
+    CHECK(trace.ops[0].phase == 0);
+    CHECK(trace.ops[1].stream == 7);
+    CHECK(trace.ops[2].kernel_class == "copy");
+    CHECK(trace.ops[2].phase == -1);
+    const TraceSummary s = summarise_trace(trace);
+    CHECK(1e9 * s.exposed == Approx(2000).epsilon(1e-6));
+    CHECK(1e9 * s.total == Approx(4600).epsilon(1e-6));
+    CHECK(s.phases.at(0).name == "mlp(F)");
+  } catch (const InputError& e) {
+    std::filesystem::remove(path);
+    REQUIRE(std::string(e.what()).find("without SQLite") != std::string::npos);
+    std::printf("nsys reports: skipped: built without SQLite\n");
+  }
 }

@@ -106,7 +106,7 @@ TEST_CASE("measuring this machine gives a cluster with which its steps are predi
   double worst = 0;
   Calibration c;
   MeasuringFile file;
-  for (int attempt = 0; attempt < 3; ++attempt) {  // again with fresh calibration
+  for (int attempt = 0; attempt < 2; ++attempt) {  // once more with fresh calibration
     file = parse_measuring(measuring_text(measure_cpu({true, false, "test"})), "cpu.json");
     c = calibrate_cluster({file}, "host-cpu");
     worst = worst_step(c);
@@ -120,14 +120,14 @@ TEST_CASE("measuring this machine gives a cluster with which its steps are predi
     figures += line;
   }
   std::printf("T2 from a measuring file, gate 15 %%:%s\n", figures.c_str());
-  CHECK(c.steps.size() >= 7);
+  CHECK(c.steps.size() >= 8);
   CHECK(worst <= 0.15);
 
   // The file is a cluster that the other verbs read, with kernel tables of this machine.
   const std::string path = (std::filesystem::temp_directory_path() / "shardplan_host_test.json").string();
   const std::string tables = path + ".kernels.json";
   c = calibrate_cluster({file}, "host-cpu", tables);
-  write_text_file(tables, c.kernels_text);
+  write_text_file(tables, c.tables_text);
   write_text_file(path, c.cluster);
   const Cluster host = load_cluster(path);
   Gemm g;
@@ -141,13 +141,12 @@ TEST_CASE("measuring this machine gives a cluster with which its steps are predi
   CHECK(host.gpu.peak(DataType::fp32) > 1e8);
   CHECK_FALSE(host.gpu.peak_flops[static_cast<std::size_t>(DataType::fp32)].assumed);
 
-  // Half the bandwidth in the calibration is outside the gate, judged on steps that were predicted exactly before.
+  // Half the bandwidth in the calibration is outside the gate: the step that is mostly its all-reduce is predicted too
+  // slow against what was measured.
   for (MeasuredPoint& p : file.points) {
-    if (p.kernel == "copy" || p.kernel == "add") p.time.mean *= 2;
+    const bool moves = p.kernel == "copy" || p.kernel == "add" || p.kernel == "send-recv" || p.kernel == "all-reduce";
+    if (moves) p.time.mean *= 2;
   }
   const Calibration halved = calibrate_cluster({file}, "host-cpu");
-  double shift = 0;
-  for (std::size_t i = 0; i < c.steps.size(); ++i)
-    shift = std::max(shift, halved.steps[i].predicted / c.steps[i].predicted - 1);
-  CHECK(shift > 0.15);
+  CHECK(worst_step(halved) > 0.15);
 }

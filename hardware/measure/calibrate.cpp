@@ -1,13 +1,18 @@
 #include "hardware/measure/calibrate.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/embedded.hpp"
 #include "base/errors.hpp"
 #include "base/field.hpp"
+#include "hardware/calibrate_collectives.hpp"
 #include "hardware/calibrate_kernels.hpp"
 #include "hardware/cluster.hpp"
+#include "hardware/collective_tables.hpp"
 #include "hardware/measure/measured_rows.hpp"
 #include "sim/replay.hpp"
 #include "sim/schedules.hpp"
@@ -113,14 +118,32 @@ void use_host_file(const MeasuringFile& file, ordered_json& document, Calibratio
   for (const StepComparison& step : compare_steps(file, model)) out.steps.push_back(step);
 }
 
-/// Kernel tables of all rows; the GPU file names them. Rates of the GPU are those of the file as it is now, so that a
-/// host's tables stand on its measured peak.
-void make_tables(const std::vector<KernelRow>& rows, const std::string& path, ordered_json& document,
-                 Calibration& out) {
-  const Cluster now = read_cluster(document.dump(), "the calibrated cluster");
-  const KernelTables tables = calibrate_kernels(rows, now.gpu, {5, ""});
-  out.kernels_text = kernel_tables_text(tables);
-  gpu_of(document)["calibration"] = path;
+/// Tables that the cluster stood on until now: of a file that a calibration wrote, else the built-in ones that the fit
+/// starts from.
+struct OldTables {
+  std::optional<KernelTables> kernels;
+  std::optional<CollectiveTable> collectives;
+};
+OldTables tables_until_now(const Gpu& gpu) {
+  OldTables out;
+  if (!gpu.calibration.ends_with(".json")) return out;
+  out.kernels = parse_kernel_tables(read_text_file(gpu.calibration), gpu.calibration);
+  if (const auto own = Field::read(gpu.calibration).find("collectives")) out.collectives = read_collective_table(*own);
+  return out;
+}
+
+/// Kernel tables of all rows, backward products by what was measured of them. Rates of the GPU are those of the file as
+/// it is now, so that a host's tables stand on its measured peak.
+KernelTables kernel_tables(const std::vector<MeasuringFile>& files, const std::vector<KernelRow>& rows, const Gpu& gpu,
+                           const OldTables& old, Calibration& out) {
+  if (rows.empty() && old.kernels) return *old.kernels;
+  KernelTables tables = calibrate_kernels(rows, gpu, {5, ""});
+  for (const MeasuringFile& file : files) {
+    for (const auto& factor : measured_pass_factors(file, gpu, tables)) {
+      std::erase_if(tables.passes, [&](const auto& known) { return known.pass == factor.pass; });
+      tables.passes.push_back(factor);
+    }
+  }
   for (const KernelTable& table : tables.tables) {
     if (table.source.find("measured") != 0 || table.left_out.n == 0) continue;
     out.tables.push_back({std::string(kKernelClassNames[static_cast<std::size_t>(table.kernel)]) + " " +
@@ -128,6 +151,47 @@ void make_tables(const std::vector<KernelRow>& rows, const std::string& path, or
                               " table",
                           static_cast<std::size_t>(table.left_out.n), table.left_out.mape});
   }
+  return tables;
+}
+
+/// The table of this machine's own collectives. Its error: curves (an operation among so many ranks) left out whole.
+CollectiveTable collective_table(const std::vector<CollectiveRow>& rows, const Cluster& now, Calibration& out) {
+  const auto known = collective_calibration();
+  CollectiveTable table = *table_for(*known, now).table;
+  table.gpu = now.gpu.name;
+  table.serves.clear();
+  table.curves.clear();
+  table.source = "measured";
+  table.fabric = std::string(fabric_name(now.node.fabric));
+  table.link_bytes_per_second = link_of(now);
+  if (now.node.fabric == IntraFabric::shared_memory) {
+    table.family = table.generation = "cpu";
+    table.domain.nvls.reset();
+  }
+  const CollectiveCalibration prior = with_table(*known, table);
+  double error = 0;
+  const auto left_out = leave_out_curves(rows, prior);
+  for (const LeftOutRow& l : left_out) error += std::abs(l.seconds / rows[l.row].seconds - 1);
+  if (!left_out.empty())
+    out.tables.push_back({"collectives (whole curve)", left_out.size(), error / static_cast<double>(left_out.size())});
+  return *calibrate_collectives(rows, prior).find(now.gpu.name);
+}
+
+/// One file of kernel tables and collectives; the GPU names it.
+void make_tables(const std::vector<MeasuringFile>& files, const std::vector<KernelRow>& rows,
+                 const std::vector<CollectiveRow>& exchanged, const OldTables& old, const std::string& name,
+                 ordered_json& document, Calibration& out) {
+  const Cluster now = read_cluster(document.dump(), "the calibrated cluster");
+  std::string text = kernel_tables_text(kernel_tables(files, rows, now.gpu, old, out));
+  std::optional<CollectiveTable> collectives = old.collectives;
+  if (!exchanged.empty()) collectives = collective_table(exchanged, now, out);
+  if (collectives) {
+    text.resize(text.find_last_of('}'));
+    text.erase(text.find_last_not_of('\n') + 1);
+    text += ",\n  \"collectives\":\n" + json_of(*collectives) + "}\n";
+  }
+  out.tables_text = std::move(text);
+  gpu_of(document)["calibration"] = name;
 }
 
 }  // namespace
@@ -146,14 +210,20 @@ std::vector<StepComparison> compare_steps(const MeasuringFile& file, const HostM
 }
 
 Calibration calibrate_cluster(const std::vector<MeasuringFile>& files, const std::string& cluster,
-                              const std::string& kernels_path) {
+                              const std::string& tables_name) {
   Calibration out;
   ordered_json document = cluster_document(cluster);
   const Cluster before = load_cluster(cluster);
+  // A file that the cluster named until now is seen from its own folder; the new cluster may lie in another.
+  if (before.gpu.calibration.ends_with(".json"))
+    gpu_of(document)["calibration"] = std::filesystem::absolute(before.gpu.calibration).string();
   std::vector<KernelRow> rows;
+  std::vector<CollectiveRow> collectives;
   for (const MeasuringFile& file : files) {
     const auto more = measured_kernel_rows(file, before.gpu);
     rows.insert(rows.end(), more.begin(), more.end());
+    const auto exchanged = measured_collective_rows(file, before.gpu);
+    collectives.insert(collectives.end(), exchanged.begin(), exchanged.end());
     const auto name = file.device.find("name");
     if (name != file.device.end() && name->second == "host-cpu") {
       use_host_file(file, document, out);
@@ -164,7 +234,13 @@ Calibration calibrate_cluster(const std::vector<MeasuringFile>& files, const std
     if (compared.empty())
       out.notes.push_back("nothing is calibrated by points of a " + file.source_kind + " file without shapes");
   }
-  if (!rows.empty() && !kernels_path.empty()) make_tables(rows, kernels_path, document, out);
+  if (!collectives.empty() && gpu_of_alias(before.gpu.name).empty()) {
+    out.notes.push_back(std::to_string(collectives.size()) + " collective points are not used: " + before.gpu.name +
+                        " is no GPU that this program has a file for");
+    collectives.clear();
+  }
+  if (!(rows.empty() && collectives.empty()) && !tables_name.empty())
+    make_tables(files, rows, collectives, tables_until_now(before.gpu), tables_name, document, out);
   out.cluster = document.dump(2) + "\n";
   return out;
 }

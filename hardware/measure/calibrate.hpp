@@ -17,8 +17,8 @@ struct StepComparison {
 };
 
 struct Calibration {
-  std::string cluster;       // the file's text
-  std::string kernels_text;  // kernel tables (shardplan-kernels/1), "" = none; the cluster names their file
+  std::string cluster;                        // the file's text
+  std::string tables_text;                    // kernel tables (shardplan-kernels/1) and the collective table, "" = none
   std::vector<HostModel::TableError> tables;  // points and leave-one-out error
   std::vector<StepComparison> steps;
   std::vector<KernelComparison> kernels;  // of a GPU, against the cluster as it was
@@ -30,8 +30,9 @@ struct Calibration {
 std::vector<StepComparison> compare_steps(const MeasuringFile&, const HostModel&);
 
 /// `cluster`: a GPU name, a named cluster or a file, whose figures stand where nothing was measured.
-/// kernels_path: where the caller will write kernels_text; the cluster's GPU names it as its calibration.
+/// tables_name: of the file beside the cluster's where the caller will write tables_text; the cluster's GPU names it as
+/// its calibration. Without a name no tables are made.
 Calibration calibrate_cluster(const std::vector<MeasuringFile>&, const std::string& cluster,
-                              const std::string& kernels_path = "");
+                              const std::string& tables_name = "");
 
 }  // namespace shardplan

@@ -11,13 +11,9 @@
 
 #include "base/random.hpp"
 #include "hardware/measure/block_kernels.hpp"
-#include "hardware/measure/executor.hpp"
-#include "hardware/measure/expert_step.hpp"
+#include "hardware/measure/cpu_jobs.hpp"
 #include "hardware/measure/host_clock.hpp"
-#include "hardware/measure/mailbox.hpp"
 #include "hardware/measure/rank_threads.hpp"
-#include "hardware/measure/ring.hpp"
-#include "sim/schedules.hpp"
 
 namespace shardplan {
 namespace {
@@ -151,167 +147,6 @@ void run_kernels(std::vector<Job>& jobs, RankTeam& team, std::vector<Arena>& are
   }
 }
 
-// ------------------------------------------------------------------------------------------------- messages and
-// collectives
-
-/// One-way time of a message: copy in and copy out, CPU seconds of sender and receiver.
-std::vector<double> time_messages(std::int64_t floats, int samples) {
-  std::vector<double> out;
-  Mailbox mailbox({floats, floats}, 2, usable_cores() >= 2);
-  RankTeam team(2, true);
-  std::vector<std::vector<float>> data(2, std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
-  for (int i = 0; i < samples; ++i) {
-    mailbox.begin_step();
-    std::vector<RankClock> clocks(2);
-    team.run(
-        [&](int r) {
-          RankClock& clock = clocks[static_cast<std::size_t>(r)];
-          std::vector<float>& own = data[static_cast<std::size_t>(r)];
-          const auto receive = [&] {
-            clock.begin(mailbox.wait(r, 1 - r));
-            mailbox.copy_out(1 - r, own.data());
-            clock.end();
-          };
-          if (r == 1) receive();
-          clock.begin();
-          mailbox.copy_in(r, own.data());
-          clock.end();
-          mailbox.ring(r, clock.virtual_now());
-          if (r == 0) receive();
-          mailbox.finish(r);
-        },
-        [&] { mailbox.abort(); });
-    out.push_back(clocks[0].virtual_now() / 2);
-  }
-  return out;
-}
-
-std::vector<double> time_all_reduce(std::int64_t floats, int ranks, int samples) {
-  std::vector<std::int64_t> lengths;
-  std::vector<int> first;
-  for (int r = 0; r < ranks; ++r) {
-    first.push_back(static_cast<int>(lengths.size()));
-    for (const std::int64_t n : ring_channel_floats(ranks, r, floats)) lengths.push_back(n);
-  }
-  Mailbox mailbox(lengths, ranks, false);
-  RankTeam team(ranks, true);
-  std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks),
-                                       std::vector<float>(static_cast<std::size_t>(floats), 1.0f));
-  std::vector<double> out;
-  for (int i = 0; i < samples; ++i) {
-    mailbox.begin_step();
-    std::vector<RankClock> clocks(static_cast<std::size_t>(ranks));
-    for (auto& v : data) std::fill(v.begin(), v.end(), 1.0f);
-    team.run(
-        [&](int r) {
-          ring_all_reduce(mailbox, r, r, first, data[static_cast<std::size_t>(r)], clocks[static_cast<std::size_t>(r)]);
-          mailbox.finish(r);
-        },
-        [&] { mailbox.abort(); });
-    double last = 0;
-    for (const RankClock& clock : clocks) last = std::max(last, clock.virtual_now());
-    out.push_back(last);
-  }
-  return out;
-}
-
-void measure_collectives(MeasuringFile& file, const CpuBackendOptions& o) {
-  const int samples = o.quick ? 9 : 15;
-  for (std::int64_t n = 256; n <= (o.quick ? 1 << 18 : 1 << 20); n *= 4) {
-    for (const char* kind : {"send-recv", "all-reduce"}) {
-      MeasuredPoint p;
-      p.kernel = kind;
-      p.words = {{"dtype", "fp32"}, {"transport", "threads and mailbox"}};
-      p.numbers = {{"bytes", 4.0 * static_cast<double>(n)}, {"ranks", 2}};
-      p.bytes = 4.0 * static_cast<double>(n);
-      set_samples(p, p.kernel == "send-recv" ? time_messages(n, samples) : time_all_reduce(n, 2, samples),
-                  o.keep_samples);
-      file.points.push_back(p);
-    }
-  }
-}
-
-// -------------------------------------------------------------------------------------------------------------------
-// steps
-
-MeasuredPoint step_point(const std::string& schedule, const BlockShape& s) {
-  MeasuredPoint p;
-  p.kernel = "step";
-  p.words = {{"schedule", schedule}, {"clock", "virtual: compute measured, waiting computed"}};
-  p.numbers = {{"tokens", static_cast<double>(s.tokens)},
-               {"hidden", static_cast<double>(s.hidden)},
-               {"inner", static_cast<double>(s.inner)}};
-  return p;
-}
-
-/// A step to time: its record and the function that runs it once, seconds.
-struct StepJob {
-  MeasuredPoint point;
-  std::function<double()> run;
-  std::vector<double> samples;
-};
-
-StepJob pipeline_job(const std::string& schedule, int ranks, int microbatches, int replicas, const BlockShape& shape) {
-  const ScheduleRow& row = find_schedule(schedule);
-  ScheduleQuestion q;
-  q.ranks = ranks;
-  q.microbatches = microbatches;
-  q.chunks = row.default_chunks;
-  ExecutorOptions options;
-  options.shape = shape;
-  options.blocks_per_slot = 2 / q.chunks;
-  options.replicas = replicas;
-  auto executor = std::make_shared<PipelineExecutor>(row.order(q), options);
-  StepJob job{step_point(schedule, shape), [executor] { return executor->step().virtual_makespan; }, {}};
-  job.point.numbers.insert({{"ranks", static_cast<double>(ranks)},
-                            {"microbatches", static_cast<double>(microbatches)},
-                            {"replicas", static_cast<double>(replicas)},
-                            {"chunks", static_cast<double>(q.chunks)},
-                            {"blocks", static_cast<double>(2 * ranks)}});
-  job.point.flops = 3 * shape.flops() * 2.0 * ranks * microbatches * replicas;
-  return job;
-}
-
-StepJob expert_job(int experts_per_rank, double skew, const BlockShape& block) {
-  ExpertStepShape shape;
-  shape.ranks = 2;
-  shape.experts_per_rank = experts_per_rank;
-  shape.block = block;
-  shape.skew = skew;
-  auto experts = std::make_shared<ExpertStep>(shape);
-  StepJob job{step_point("experts", block), [experts] { return experts->step().virtual_makespan; }, {}};
-  job.point.numbers.insert({{"ranks", static_cast<double>(shape.ranks)},
-                            {"experts_per_rank", static_cast<double>(shape.experts_per_rank)},
-                            {"top_k", static_cast<double>(shape.top_k)},
-                            {"layers", static_cast<double>(shape.layers)},
-                            {"skew", shape.skew},
-                            {"seed", static_cast<double>(shape.seed)}});
-  job.point.flops = 3 * block.flops() * shape.top_k * shape.layers * shape.ranks;
-  return job;
-}
-
-/// Schedules on 2 ranks (and 4, where there are cores for them), a data-parallel step, an expert step of compute and
-/// one that is mostly copies.
-std::vector<StepJob> step_jobs() {
-  std::vector<StepJob> jobs;
-  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}) {
-    for (const int ranks : {2, 4}) {
-      if (ranks == 2 || usable_cores() >= 4) jobs.push_back(pipeline_job(schedule, ranks, 4, 1, {64, 128, 128}));
-    }
-  }
-  jobs.push_back(pipeline_job("1f1b", 1, 4, 2, {32, 128, 128}));
-  jobs.push_back(expert_job(4, 0.5, {128, 128, 128}));
-  jobs.push_back(expert_job(2, 0, {128, 256, 32}));
-  return jobs;
-}
-
-void run_steps(std::vector<StepJob>& jobs, int samples_a_pass) {
-  for (StepJob& job : jobs) {
-    job.run();
-    for (int i = 0; i < samples_a_pass; ++i) job.samples.push_back(job.run());
-  }
-}
-
 // -------------------------------------------------------------------------------------------------------------
 // environment
 
@@ -348,7 +183,7 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
                  {"load", "every core runs the same kernel at the same time"},
                  {"data", "random"},
                  {"cache", "cold: operands of products rotate through 4 MiB each"},
-                 {"passes", "8 over all kernels and steps"},
+                 {"passes", "8 over all kernels, messages and steps"},
                  {"warm_up", "2 runs a kernel and pass"}};
   file.before = environment();
   const double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), wall = wall_now();
@@ -356,16 +191,17 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
   std::vector<Arena> arenas;
   for (int i = 0; i < std::min(usable_cores(), 8); ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1);
   RankTeam team(static_cast<int>(arenas.size()), true);
-  std::vector<StepJob> steps = step_jobs();
+  std::vector<StepJob> exchanges = exchange_jobs(o.quick), steps = step_jobs();
   for (int pass = 0; pass < kPasses; ++pass) {
     run_kernels(jobs, team, arenas, o.quick ? 1 : 3);
+    run_steps(exchanges, o.quick ? 2 : 4);
     run_steps(steps, o.quick ? 2 : 4);
   }
-  measure_collectives(file, o);
   const auto keep = [&](auto& job) {
     set_samples(job.point, std::move(job.samples), o.keep_samples);
     file.points.push_back(std::move(job.point));
   };
+  for (StepJob& job : exchanges) keep(job);
   for (Job& job : jobs) keep(job);
   for (StepJob& job : steps) keep(job);
   file.after = environment();

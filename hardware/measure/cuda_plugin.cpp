@@ -70,8 +70,11 @@ std::optional<std::string> cuda_plugin_versions() {
 
 MeasuringFile measure_cuda(const CudaBackendOptions& options) {
   const Plugin plugin = load_plugin();
-  const nlohmann::json request = {
-      {"quick", options.quick}, {"seconds", options.seconds}, {"only", options.only}, {"arguments", options.arguments}};
+  const nlohmann::json request = {{"quick", options.quick},
+                                  {"seconds", options.seconds},
+                                  {"only", options.only},
+                                  {"arguments", options.arguments},
+                                  {"traffic", options.traffic}};
   char* raw = nullptr;
   const int code = plugin.run(request.dump().c_str(), &raw);
   const std::unique_ptr<char, void (*)(char*)> answer(raw, plugin.free);

@@ -13,6 +13,7 @@ struct CudaBackendOptions {
   double seconds = 0;             // device time to aim at; 0 = the plug-in's default
   std::vector<std::string> only;  // parts: gemm, memory, launch, contention, collectives, layer; empty = all
   std::string arguments;
+  std::vector<std::vector<double>> traffic;  // bytes from rank to rank, for the all-to-allv; empty = a skewed one
 };
 
 /// Where the plug-in is looked for: SHARDPLAN_CUDA_PLUGIN (a file), else beside the program.

@@ -88,9 +88,12 @@ HostModel::HostModel(const MeasuringFile& file) {
         largest_copy = p.bytes;
         copy_rate_ = p.bytes / p.time.median;
       }
+    } else if (p.kernel == "send-recv" || (p.kernel == "all-reduce" && p.number("ranks") == 2)) {
+      tables_[p.kernel].add({p.number("bytes") / sizeof(float)}, p.time.mean);
     }
   }
-  for (const char* name : {"gemm forward", "gemm input-grad", "gemm weight-grad", "copy", "add", "relu", "mask"}) {
+  for (const char* name : {"gemm forward", "gemm input-grad", "gemm weight-grad", "copy", "add", "relu", "mask",
+                           "send-recv", "all-reduce"}) {
     if (tables_[name].size() < 3)
       throw InputError("points", std::string("too few points of \"") + name + "\" to price a step of the cpu backend");
   }
@@ -108,7 +111,8 @@ double HostModel::elementwise(const std::string& kind, std::int64_t n) const {
 
 PassTimes HostModel::pass_times(const Order& order, const BlockShape& s, int blocks) const {
   const std::int64_t narrow = s.tokens * s.hidden, wide = s.tokens * s.inner;
-  const double copy = elementwise("copy", narrow);
+  // A copy from or to the mailbox brings what another core wrote; the pipeline's ends copy their own rank's memory.
+  const double copy = elementwise("copy", narrow), message = elementwise("send-recv", narrow) / 2;
   const double forward = gemm(GemmPass::forward, s.tokens, s.inner, s.hidden) + elementwise("relu", wide) +
                          gemm(GemmPass::forward, s.tokens, s.hidden, s.inner) + elementwise("add", narrow);
   const double input = gemm(GemmPass::input_grad, s.tokens, s.hidden, s.inner) + elementwise("mask", wide) +
@@ -117,17 +121,17 @@ PassTimes HostModel::pass_times(const Order& order, const BlockShape& s, int blo
                         gemm(GemmPass::weight_grad, s.tokens, s.hidden, s.inner);
   PassTimes times;
   for (int stage = 0; stage < order.stages(); ++stage) {
-    const bool sends = order.next[static_cast<std::size_t>(stage)] >= 0;
-    times.forward.push_back(copy + blocks * forward + (sends ? copy : 0));
-    times.input_grad.push_back(2 * copy + blocks * input);
+    const bool first = order.previous[static_cast<std::size_t>(stage)] < 0,
+               last = order.next[static_cast<std::size_t>(stage)] < 0;
+    times.forward.push_back((first ? copy : message) + blocks * forward + (last ? 0 : message));
+    times.input_grad.push_back((last ? copy : message) + blocks * input + (first ? copy : message));
     times.weight_grad.push_back(blocks * weight);
   }
   return times;
 }
 
 double HostModel::all_reduce(int members, std::int64_t floats) const {
-  const std::int64_t part = floats / members;
-  return (members - 1) * (3 * elementwise("copy", part) + elementwise("add", part));
+  return (members - 1) * elementwise("all-reduce", 2 * floats / members);
 }
 
 std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape& shape) const {

@@ -43,12 +43,14 @@ class HostModel {
 
   /// Sizes of the forward product, whatever the pass (hardware/kernels.hpp).
   double gemm(GemmPass, std::int64_t m, std::int64_t n, std::int64_t k) const;
-  /// copy | add | relu | mask of n floats.
+  /// copy | add | relu | mask of n floats; send-recv: a message of n floats, copied in by one core and out by another;
+  /// all-reduce of n floats between two ranks.
   double elementwise(const std::string& kind, std::int64_t n) const;
 
   /// One stage of the executor: its products, elementwise parts, and the copies of its messages.
   PassTimes pass_times(const Order&, const BlockShape&, int blocks_per_slot) const;
-  /// Ring all-reduce of `floats` among `members`: 2 (n - 1) steps, each a copy in and an addition or a copy out.
+  /// Ring all-reduce of `floats` among `members`: 2 (n - 1) steps of floats / n each, so n - 1 times what two ranks
+  /// take for 2 / n of it.
   double all_reduce(int members, std::int64_t floats) const;
   /// Phases of an expert step, as ExpertStepRecord::phases.
   std::vector<std::vector<double>> expert_phases(const ExpertStepShape&) const;

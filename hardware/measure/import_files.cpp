@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/field.hpp"
+#include "hardware/import_nsys.hpp"
 #include "hardware/import_trace.hpp"
 #include "hardware/measure/sha256.hpp"
 
@@ -23,7 +24,7 @@ MeasuringFile imported(const std::string& kind, const std::string& path, const s
 
 MeasuringFile measuring_of_trace(const std::string& path) {
   const std::string text = read_text_file(path, std::size_t{1} << 30);
-  const ProfilerTrace trace = parse_trace(text, path);
+  const ProfilerTrace trace = is_sqlite(text) ? read_nsys(path) : parse_trace(text, path);
   MeasuringFile file = imported("trace", path, text);
   file.device = {{"name", trace.device}, {"world_size", std::to_string(trace.world_size)}};
   std::map<std::string, std::vector<double>> by_class;

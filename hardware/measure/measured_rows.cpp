@@ -1,6 +1,8 @@
 #include "hardware/measure/measured_rows.hpp"
 
-#include <optional>
+#include <algorithm>
+#include <cmath>
+#include <memory>
 
 namespace shardplan {
 namespace {
@@ -19,19 +21,15 @@ struct MemoryName {
 constexpr MemoryName kMemoryNames[] = {{"copy", MemoryKernel::copy},       {"add", MemoryKernel::add},
                                        {"norm", MemoryKernel::norm},       {"cast", MemoryKernel::cast},
                                        {"permute", MemoryKernel::permute}, {"swiglu", MemoryKernel::activation},
-                                       {"relu", MemoryKernel::activation}};
+                                       {"relu", MemoryKernel::activation}, {"mask", MemoryKernel::activation}};
 
 std::optional<KernelRow> gemm_row(const MeasuredPoint& p) {
-  const auto type = type_of(p.word("dtype"));
-  if (!type || p.word("pass") != "forward" || p.state == "hot" || p.number("sm_target") > 0) return std::nullopt;
+  const auto gemm = measured_gemm(p);
+  if (!gemm || gemm->pass != GemmPass::forward) return std::nullopt;
   KernelRow row;
   row.kind = KernelRowKind::gemm;
-  row.type = *type;
-  row.gemm.m = static_cast<std::int64_t>(p.number("m"));
-  row.gemm.n = static_cast<std::int64_t>(p.number("n"));
-  row.gemm.k = static_cast<std::int64_t>(p.number("k"));
-  row.gemm.type = *type;
-  if (row.gemm.m < 1 || row.gemm.n < 1 || row.gemm.k < 1) return std::nullopt;
+  row.type = gemm->type;
+  row.gemm = *gemm;
   return row;
 }
 
@@ -48,6 +46,67 @@ std::optional<KernelRow> memory_row(const MeasuredPoint& p) {
 }
 
 }  // namespace
+
+std::optional<Gemm> measured_gemm(const MeasuredPoint& p) {
+  const auto type = type_of(p.word("dtype"));
+  const std::string pass = p.word("pass");
+  if (p.kernel != "gemm" || !type || p.state == "hot" || p.number("sm_target") > 0) return std::nullopt;
+  Gemm g;
+  g.m = static_cast<std::int64_t>(p.number("m"));
+  g.n = static_cast<std::int64_t>(p.number("n"));
+  g.k = static_cast<std::int64_t>(p.number("k"));
+  g.type = *type;
+  if (g.m < 1 || g.n < 1 || g.k < 1) return std::nullopt;
+  if (pass == "forward") return g;
+  g.pass = pass == "input-grad" ? GemmPass::input_grad : GemmPass::weight_grad;
+  g.accumulate_fp32 = pass == "weight-grad";
+  if (pass != "input-grad" && pass != "weight-grad") return std::nullopt;
+  return g;
+}
+
+std::vector<KernelTables::PassFactor> measured_pass_factors(const MeasuringFile& file, const Gpu& gpu,
+                                                            const KernelTables& tables) {
+  auto forward_only = std::make_shared<KernelTables>(tables);
+  forward_only->passes.clear();
+  const KernelModel model(gpu, Rates::calibrated, forward_only);
+  const bool host = gpu.name == "host-cpu";
+  std::vector<double> input, weight;  // log of measured over the forward product of the same dimensions
+  for (const MeasuredPoint& p : file.points) {
+    const auto gemm = measured_gemm(p);
+    // The widest type that was measured stands for all: backward products of narrow types add their casts.
+    if (!gemm || gemm->pass == GemmPass::forward || p.flagged("throttled") || bytes_of(gemm->type) < 2) continue;
+    const double ratio = (host ? p.time.mean : p.time.median) / model.gemm(*gemm).seconds;
+    (gemm->pass == GemmPass::input_grad ? input : weight).push_back(std::log(ratio));
+  }
+  std::vector<KernelTables::PassFactor> out;
+  const auto add = [&](const char* pass, const std::vector<double>& logs) {
+    if (logs.size() < 5) return;
+    out.push_back(
+        {pass, std::exp(median(logs)), "measured: the middle of " + std::to_string(logs.size()) + " products"});
+  };
+  add("input_grad", input);
+  add("weight_grad_fp32", weight);
+  return out;
+}
+
+std::vector<CollectiveRow> measured_collective_rows(const MeasuringFile& file, const Gpu& gpu) {
+  std::vector<CollectiveRow> rows;
+  for (const MeasuredPoint& p : file.points) {
+    const auto op = collective_of(p.kernel);
+    if (!op || p.kernel == "all-to-allv" || p.flagged("throttled") || p.flagged("one-rank")) continue;
+    CollectiveRow row;
+    row.dataset = kMeasuredHere;
+    row.gpu = gpu.name;
+    row.op = p.kernel;
+    row.dtype = p.word("dtype");
+    row.ranks = static_cast<int>(p.number("ranks"));
+    row.gpus_per_node = std::max(row.ranks, 1);
+    row.bytes = p.bytes;
+    row.seconds = gpu.name == "host-cpu" ? p.time.mean : p.time.median;
+    if (row.ranks >= 2 && row.bytes > 0) rows.push_back(std::move(row));
+  }
+  return rows;
+}
 
 std::vector<KernelRow> measured_kernel_rows(const MeasuringFile& file, const Gpu& gpu) {
   const bool host = gpu.name == "host-cpu";

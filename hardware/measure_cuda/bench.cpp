@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -116,6 +117,7 @@ double Bench::timed(const Launch& run, int launches) {
   flush();
   check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
   for (int i = 0; i < launches; ++i) run(stream_);
+  check(cudaGetLastError(), "kernel launch");  // of kernels launched with <<<>>>, which answer nothing
   check(cudaEventRecord(end_, stream_), "cudaEventRecord");
   check(cudaEventSynchronize(end_), "cudaEventSynchronize");
   float milliseconds = 0;
@@ -123,26 +125,49 @@ double Bench::timed(const Launch& run, int launches) {
   return 1e-3 * milliseconds / launches;
 }
 
-double Bench::graph_seconds(const Launch& run, int launches) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  run(stream_);  // warm, outside the capture
-  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  for (int i = 0; i < launches; ++i) run(stream_);
-  check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-  const double seconds =
-      timed([&](cudaStream_t s) { check(cudaGraphLaunch(executable, s), "cudaGraphLaunch"); }, 1) / launches;
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  return seconds;
-}
+namespace {
 
-double Bench::once(Job& job, int launches) {
-  if (job.point.state == "cold") return timed(job.launch, 1);
-  if (job.point.state == "graph") return graph_seconds(job.launch, launches);
-  return timed(job.launch, launches);
+/// `launches` in a row as one graph. A launch that fails ends the capture: the stream stays usable.
+class Graph {
+ public:
+  Graph(cudaStream_t stream, const Launch& run, int launches) {
+    run(stream);  // warm, outside the capture: module load, workspaces
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    try {
+      for (int i = 0; i < launches; ++i) run(stream);
+    } catch (...) {
+      if (cudaStreamEndCapture(stream, &graph_) == cudaSuccess) cudaGraphDestroy(graph_);
+      cudaGetLastError();
+      throw;
+    }
+    check(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
+    const cudaError_t made = cudaGraphInstantiate(&executable_, graph_, 0);
+    cudaGraphDestroy(graph_);
+    check(made, "cudaGraphInstantiate");
+  }
+  ~Graph() { cudaGraphExecDestroy(executable_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch(cudaStream_t stream) const { check(cudaGraphLaunch(executable_, stream), "cudaGraphLaunch"); }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+void Bench::take(Job& job, int launches, int samples, std::vector<double>& into) {
+  if (job.point.state != "graph") {
+    const int in_a_row = job.point.state == "cold" ? 1 : launches;
+    for (int i = 0; i < samples; ++i) into.push_back(timed(job.launch, in_a_row));
+    return;
+  }
+  const Graph graph(stream_, job.launch, launches);
+  const Launch run = [&](cudaStream_t s) { graph.launch(s); };
+  timed(run, 1);  // a graph's first launch uploads it
+  for (int i = 0; i < samples; ++i) into.push_back(timed(run, 1) / launches);
 }
 
 void Bench::sample(Job& job, int samples) {
@@ -152,25 +177,46 @@ void Bench::sample(Job& job, int samples) {
   constexpr int kTries = 5;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     std::vector<double> taken;
-    for (int i = 0; i < samples; ++i) taken.push_back(once(job, launches));
+    take(job, launches, samples, taken);
     if (!throttled()) {
       job.point.samples.insert(job.point.samples.end(), taken.begin(), taken.end());
       return;
     }
     job.point.throttled += samples;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    // Low because it is hot (a pause helps) or because it was idle (work does): one after the other.
+    std::this_thread::sleep_for(std::chrono::milliseconds(attempt % 2 == 0 ? 0 : 100));
+    const double busy_until = wall_seconds() + 0.03;
+    while (attempt % 2 == 0 && wall_seconds() < busy_until) timed(job.launch, launches);
   }
   // The clock does not come back: keep what it gives, and say so.
-  job.point.flags.push_back("throttled");
-  for (int i = 0; i < samples; ++i) job.point.samples.push_back(once(job, launches));
+  if (std::find(job.point.flags.begin(), job.point.flags.end(), "throttled") == job.point.flags.end())
+    job.point.flags.push_back("throttled");
+  take(job, launches, samples, job.point.samples);
 }
 
-void run_jobs(Bench& bench, std::vector<Job>& jobs, int rounds, int samples_a_round, double seconds) {
+void run_jobs(Bench& bench, std::vector<Job>& jobs, int rounds, int samples_a_round, double seconds,
+              std::vector<std::string>& notes) {
   const double end = wall_seconds() + seconds;
+  std::vector<bool> failed(jobs.size(), false);
+  std::size_t failures = 0;
   for (int round = 0; round < rounds; ++round) {
-    for (Job& job : jobs) {
-      if (round > 0 && wall_seconds() > end) return;  // the first round always ends: every point needs samples
-      bench.sample(job, samples_a_round);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      // Every point needs the first round's samples: it may take twice its time, but no more.
+      if (wall_seconds() > (round > 0 ? end : end + seconds)) {
+        if (round == 0)
+          notes.push_back(std::to_string(jobs.size() - i) + " of " + std::to_string(jobs.size()) +
+                          " kernels were not reached in time");
+        return;
+      }
+      if (failed[i]) continue;
+      try {
+        bench.sample(jobs[i], samples_a_round);
+      } catch (const std::exception& e) {
+        failed[i] = true;
+        jobs[i].point.samples.clear();
+        if (++failures <= 3) notes.push_back(jobs[i].point.kernel + " failed: " + e.what());
+        cudaGetLastError();
+      }
     }
   }
 }

@@ -51,8 +51,7 @@ class Bench {
   void flush();
 
  private:
-  double once(Job&, int launches);
-  double graph_seconds(const Launch&, int launches);
+  void take(Job&, int launches, int samples, std::vector<double>& into);
   bool throttled() const;
 
   DeviceMonitor monitor_;
@@ -63,8 +62,10 @@ class Bench {
   std::size_t flush_bytes_ = 0;
 };
 
-/// Rounds over all jobs, so that a slow moment hits every kernel alike. Stops early at `seconds`.
-void run_jobs(Bench&, std::vector<Job>&, int rounds, int samples_a_round, double seconds);
+/// Rounds over all jobs, so that a slow moment hits every kernel alike. Stops early at `seconds` (the first round at
+/// twice that). A job that fails or is not reached is left without samples, and a note says so.
+void run_jobs(Bench&, std::vector<Job>&, int rounds, int samples_a_round, double seconds,
+              std::vector<std::string>& notes);
 
 /// Device memory that lives as long as the object.
 class Buffer {

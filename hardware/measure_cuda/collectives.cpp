@@ -42,7 +42,8 @@ class Group {
     for (std::size_t r = 0; r < members_.size(); ++r) {
       Member& m = members_[r];
       cudaSetDevice(static_cast<int>(r));
-      ncclCommDestroy(m.comm);
+      // A communicator whose calls went wrong would wait for ever for its peers.
+      failed_ ? ncclCommAbort(m.comm) : ncclCommDestroy(m.comm);
       cudaEventDestroy(m.begin);
       cudaEventDestroy(m.end);
       cudaStreamDestroy(m.stream);
@@ -60,11 +61,7 @@ class Group {
   /// Seconds of one call, the slowest rank's, averaged over `calls` in a row.
   double timed(const std::function<void(int rank, Member&)>& call, int calls) {
     for_each([&](Member& m) { check(cudaEventRecord(m.begin, m.stream), "cudaEventRecord"); });
-    for (int i = 0; i < calls; ++i) {
-      check(ncclGroupStart(), "ncclGroupStart");
-      for (int r = 0; r < ranks(); ++r) call(r, member(r));
-      check(ncclGroupEnd(), "ncclGroupEnd");
-    }
+    for (int i = 0; i < calls; ++i) together(call);
     for_each([&](Member& m) { check(cudaEventRecord(m.end, m.stream), "cudaEventRecord"); });
     double slowest = 0;
     for_each([&](Member& m) {
@@ -77,6 +74,20 @@ class Group {
   }
 
  private:
+  /// One call of every rank. A group that was opened is closed whatever happens.
+  void together(const std::function<void(int rank, Member&)>& call) {
+    check(ncclGroupStart(), "ncclGroupStart");
+    try {
+      for (int r = 0; r < ranks(); ++r) call(r, member(r));
+    } catch (...) {
+      failed_ = true;
+      ncclGroupEnd();
+      throw;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    failed_ = ended != ncclSuccess;
+    check(ended, "ncclGroupEnd");
+  }
   void for_each(const std::function<void(Member&)>& run) {
     for (int r = 0; r < ranks(); ++r) {
       check(cudaSetDevice(r), "cudaSetDevice");
@@ -84,6 +95,7 @@ class Group {
     }
   }
   std::vector<Member> members_;
+  bool failed_ = false;
 };
 
 using Call = std::function<void(int rank, Member&)>;
@@ -191,6 +203,7 @@ std::vector<Point> collective_points(bool quick, const std::vector<std::vector<d
     notes.push_back(
         "one GPU: NCCL does not let two ranks share a device, so collectives were only started with one rank (no "
         "communication)");
+    if (!traffic.empty()) notes.push_back("the traffic matrix was not measured: it needs as many GPUs as it has rows");
     Group group(1, std::size_t{1} << 20);
     Point point = timed_point(group, "all-reduce", 1 << 20, call_of("all-reduce", std::size_t{1} << 20, 1), samples);
     point.flags.push_back("one-rank");

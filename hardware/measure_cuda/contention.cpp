@@ -12,10 +12,11 @@
 namespace shardplan::cuda {
 namespace {
 
-/// Runs copies on its own stream while a product is timed.
+/// Runs copies on its own stream while a product is timed: the driver's, or those of a kernel that holds `blocks` SMs
+/// as the kernels of NCCL and DeepEP do.
 class Neighbour {
  public:
-  explicit Neighbour(const GemmArena& arena) : arena_(&arena), target_(kBytes) {
+  Neighbour(const GemmArena& arena, int blocks) : arena_(&arena), target_(kBytes), blocks_(blocks) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     for (cudaEvent_t* event : {&begin_, &end_}) check(cudaEventCreate(event), "cudaEventCreate");
   }
@@ -31,9 +32,8 @@ class Neighbour {
   void start(int copies) {
     copies_ = copies;
     check(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-    for (int i = 0; i < copies; ++i)
-      check(cudaMemcpyAsync(target_.data(), arena_->bf16.data(), kBytes, cudaMemcpyDeviceToDevice, stream_),
-            "cudaMemcpyAsync");
+    for (int i = 0; i < copies; ++i) copy();
+    check(cudaGetLastError(), "kernel launch");
     check(cudaEventRecord(end_, stream_), "cudaEventRecord");
   }
   /// Still copying: what was timed beside it had company to its end.
@@ -46,12 +46,45 @@ class Neighbour {
   }
 
  private:
+  void copy() {
+#if SHARDPLAN_CUDA_KERNELS
+    if (blocks_ > 0)
+      return copy_kernel(arena_->bf16.data(), target_.data(), static_cast<std::int64_t>(kBytes / 16), stream_, blocks_);
+#endif
+    check(cudaMemcpyAsync(target_.data(), arena_->bf16.data(), kBytes, cudaMemcpyDeviceToDevice, stream_),
+          "cudaMemcpyAsync");
+  }
+
   const GemmArena* arena_;
   Buffer target_;
+  int blocks_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   int copies_ = 1;
 };
+
+Point beside_copies(Bench& bench, const PlannedGemm& gemm, Neighbour& neighbour, double copy_alone, int samples) {
+  const Launch launch = [&](cudaStream_t s) { gemm.launch(s); };
+  Point point = gemm.point();
+  point.kernel = "gemm-beside-copy";
+  point.state = "hot";
+  bench.timed(launch, 3);
+  std::vector<double> alone, beside_copy;
+  for (int i = 0; i < samples; ++i) {
+    constexpr int kLaunches = 5;
+    alone.push_back(bench.timed(launch, kLaunches));
+    // Enough copies to outlast the products even at a third of their speed.
+    neighbour.start(static_cast<int>(std::ceil(4 * kLaunches * alone.back() / copy_alone)) + 4);
+    point.samples.push_back(bench.timed(launch, kLaunches));
+    if (!neighbour.busy()) point.flags = {"unverified"};
+    beside_copy.push_back(neighbour.seconds_a_copy());
+  }
+  point.numbers["alone_s"] = median(alone);
+  point.numbers["copy_alone_s"] = copy_alone;
+  point.numbers["copy_beside_s"] = median(beside_copy);
+  point.numbers["copy_bytes"] = static_cast<double>(Neighbour::kBytes);
+  return point;
+}
 
 struct LayerStep {
   Job job;
@@ -94,31 +127,25 @@ std::vector<Point> contention_points(Bench& bench, cublasLtHandle_t handle, cons
                                      const DeviceFacts& facts, bool quick, Notes& notes) {
   std::vector<Point> points;
   if (arena.bf16.bytes() < Neighbour::kBytes) return points;
-  Neighbour neighbour(arena);
-  neighbour.start(20);
-  const double copy_alone = neighbour.seconds_a_copy();
-  for (const int sms : {0, facts.sms * 112 / 132, facts.sms * 96 / 132}) {
-    const PlannedGemm gemm(handle, arena, {4096, 7168, 4096, Format::bf16, "forward", sms});
-    const Launch launch = [&](cudaStream_t s) { gemm.launch(s); };
-    Point point = gemm.point();
-    point.kernel = "gemm-beside-copy";
-    point.state = "hot";
-    bench.timed(launch, 3);
-    std::vector<double> alone, beside_copy;
-    for (int i = 0; i < (quick ? 5 : 15); ++i) {
-      constexpr int kLaunches = 5;
-      alone.push_back(bench.timed(launch, kLaunches));
-      // Enough copies to outlast the products even at a third of their speed.
-      neighbour.start(static_cast<int>(std::ceil(4 * kLaunches * alone.back() / copy_alone)) + 4);
-      point.samples.push_back(bench.timed(launch, kLaunches));
-      if (!neighbour.busy()) point.flags = {"unverified"};
-      beside_copy.push_back(neighbour.seconds_a_copy());
+  std::vector<int> neighbours = {0};
+#if SHARDPLAN_CUDA_KERNELS
+  neighbours.push_back(20 * facts.sms / 132);  // as DeepEP's kernels beside DeepSeek's training: 20 of 132
+#else
+  notes.push_back("products were timed beside the driver's copies only: the plug-in was built without nvcc");
+#endif
+  for (const int blocks : neighbours) {
+    Neighbour neighbour(arena, blocks);
+    neighbour.start(3);
+    neighbour.seconds_a_copy();  // warm
+    neighbour.start(20);
+    const double copy_alone = neighbour.seconds_a_copy();
+    for (const int sms : {0, facts.sms * 112 / 132, facts.sms * 96 / 132}) {
+      const PlannedGemm gemm(handle, arena, {4096, 7168, 4096, Format::bf16, "forward", sms});
+      Point point = beside_copies(bench, gemm, neighbour, copy_alone, quick ? 5 : 15);
+      point.words["copies"] = blocks > 0 ? "a kernel of some blocks" : "the driver's";
+      if (blocks > 0) point.numbers["copy_blocks"] = blocks;
+      points.push_back(point);
     }
-    point.numbers["alone_s"] = median(alone);
-    point.numbers["copy_alone_s"] = copy_alone;
-    point.numbers["copy_beside_s"] = median(beside_copy);
-    point.numbers["copy_bytes"] = static_cast<double>(Neighbour::kBytes);
-    points.push_back(point);
   }
   (void)notes;
   return points;

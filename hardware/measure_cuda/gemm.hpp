@@ -48,7 +48,7 @@ class PlannedGemm {
 std::vector<Job> gemm_jobs(cublasLtHandle_t, const GemmArena&, const DeviceFacts&, bool quick,
                            std::vector<std::string>& notes);
 /// Experts as a loop of products with skewed token counts, timed as one kernel.
-std::vector<Job> grouped_jobs(cublasLtHandle_t, const GemmArena&, bool quick);
+std::vector<Job> grouped_jobs(cublasLtHandle_t, const GemmArena&, bool quick, std::vector<std::string>& notes);
 /// Small products of every pass and format against FP64; notes what is off. Returns whether all are right.
 bool gemms_are_right(cublasLtHandle_t, const GemmArena&, cudaStream_t, std::vector<std::string>& notes);
 

@@ -6,8 +6,9 @@
 
 namespace shardplan::cuda {
 
-/// to = from, n elements of 16 bytes.
-void copy_kernel(const void* from, void* to, std::int64_t vectors, cudaStream_t);
+/// to = from, n elements of 16 bytes; blocks: 0 = as many as fit the size, else that many and no more (as collective
+/// kernels hold a fixed number of SMs).
+void copy_kernel(const void* from, void* to, std::int64_t vectors, cudaStream_t, int blocks = 0);
 /// RMS normalisation of rows: y = x / sqrt(mean(x^2) + 1e-6), rows x columns BF16.
 void norm_kernel(const void* x, void* y, std::int64_t rows, std::int64_t columns, cudaStream_t);
 /// Gathers rows: y[i] = x[index[i]].

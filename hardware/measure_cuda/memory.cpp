@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "hardware/measure_cuda/check.hpp"
 #include "hardware/measure_cuda/parts.hpp"
@@ -26,6 +27,20 @@ Job job_of(const std::string& kernel, double bytes, std::int64_t rows, Launch la
   return job;
 }
 
+#if SHARDPLAN_CUDA_KERNELS
+/// Every row once, neighbours far apart: multiplication by an odd number modulo a power of two.
+std::shared_ptr<Buffer> scattered_rows(std::int64_t rows) {
+  std::vector<std::int32_t> order(static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < rows; ++i)
+    order[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((i * 40503) % rows);
+  auto buffer = std::make_shared<Buffer>(order.size() * sizeof(std::int32_t));
+  check(cudaMemcpy(buffer->data(), order.data(), order.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the measuring streams do not wait for the default one
+  return buffer;
+}
+#endif
+
 }  // namespace
 
 std::vector<Job> memory_jobs(const GemmArena& arena, bool quick, Notes& notes) {
@@ -43,9 +58,6 @@ std::vector<Job> memory_jobs(const GemmArena& arena, bool quick, Notes& notes) {
 #endif
   }
 #if SHARDPLAN_CUDA_KERNELS
-  // Rows in an order that no cache line survives: multiplication by an odd number modulo a power of two.
-  static Buffer indices(sizeof(std::int32_t) << 16);
-  std::vector<std::int32_t> order(1 << 16);
   for (std::int64_t rows = 256; rows <= (quick ? 4096 : 1 << 16); rows *= quick ? 16 : 4) {
     const double bytes = 2.0 * static_cast<double>(rows * kColumns);
     if (static_cast<std::size_t>(2 * bytes) > most) break;
@@ -55,13 +67,11 @@ std::vector<Job> memory_jobs(const GemmArena& arena, bool quick, Notes& notes) {
     }));
     jobs.push_back(
         job_of("swiglu", 1.5 * bytes, rows, [=](cudaStream_t s) { swiglu_kernel(from, to, rows, kColumns / 2, s); }));
-    const auto* index = reinterpret_cast<const std::int32_t*>(indices.data());
-    jobs.push_back(job_of("permute", 2 * bytes, rows,
-                          [=](cudaStream_t s) { permute_kernel(from, index, to, rows, kColumns, s); }));
+    const std::shared_ptr<Buffer> order = scattered_rows(rows);
+    jobs.push_back(job_of("permute", 2 * bytes + 4.0 * static_cast<double>(rows), rows, [=](cudaStream_t s) {
+      permute_kernel(from, reinterpret_cast<const std::int32_t*>(order->data()), to, rows, kColumns, s);
+    }));
   }
-  for (std::size_t i = 0; i < order.size(); ++i)
-    order[i] = static_cast<std::int32_t>((i * 40503) % 256);  // any row count has these rows
-  check(cudaMemcpy(indices.data(), order.data(), indices.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
 #else
   notes.push_back(
       "memory kernels (copy, norm, permute, cast, swiglu) not measured: the plug-in was built without nvcc");
@@ -114,6 +124,33 @@ bool memory_is_right([[maybe_unused]] const GemmArena& arena, [[maybe_unused]] c
     if (std::abs(decode(Format::e4m3, &y[static_cast<std::size_t>(i)]) * scale - in(i)) >
         std::abs(in(i)) / 15 + scale / 500) {
       complain("cast");
+      break;
+    }
+  }
+  // Rows 3, 0, 2, 1 of the input.
+  const std::int32_t order[kRows] = {3, 0, 2, 1};
+  const Buffer index(sizeof order);
+  check(cudaMemcpy(index.data(), order, sizeof order, cudaMemcpyHostToDevice), "cudaMemcpy");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  permute_kernel(arena.bf16.data(), reinterpret_cast<const std::int32_t*>(index.data()), arena.out.data(), kRows,
+                 kColumns, stream);
+  fetch();
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    if (std::memcmp(&y[static_cast<std::size_t>(r * kColumns * 2)],
+                    &x[static_cast<std::size_t>(order[r] * kColumns * 2)], kColumns * 2) != 0) {
+      complain("permute");
+      break;
+    }
+  }
+
+  swiglu_kernel(arena.bf16.data(), arena.out.data(), kRows, kColumns / 2, stream);
+  fetch();
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const double gate = in(r * kColumns + 5), up = in(r * kColumns + kColumns / 2 + 5);
+    const double want = gate / (1 + std::exp(-gate)) * up;
+    const double got = decode(Format::bf16, &y[static_cast<std::size_t>(r * kColumns / 2 + 5) * 2]);
+    if (std::abs(got - want) > 0.01 * std::abs(want) + 1e-3) {
+      complain("swiglu");
       break;
     }
   }

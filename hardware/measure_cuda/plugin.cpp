@@ -66,30 +66,68 @@ std::size_t arena_bytes(const DeviceFacts& facts) {
   return std::min<std::size_t>(std::size_t{3} << 29, static_cast<std::size_t>(facts.memory_bytes) / 8 / 256 * 256);
 }
 
-void append(std::vector<Point>& to, const std::vector<Point>& from) { to.insert(to.end(), from.begin(), from.end()); }
+/// Runs one part; what it throws becomes a note, and the parts before and after it stay.
+template <class Part>
+void attempt(const char* name, Notes& notes, const Part& part) {
+  try {
+    part();
+  } catch (const std::exception& e) {
+    notes.push_back(std::string(name) + " failed: " + e.what());
+    cudaGetLastError();
+  }
+}
+
+/// What a reader of the file would refuse is not written: too few samples, or none that took time.
+void drop_unusable(std::vector<Point>& points, Notes& notes) {
+  std::size_t dropped = 0;
+  std::erase_if(points, [&](const Point& p) {
+    const bool useless = p.samples.size() < 5 || !(*std::min_element(p.samples.begin(), p.samples.end()) > 0);
+    dropped += useless;
+    return useless;
+  });
+  if (dropped > 0)
+    notes.push_back(std::to_string(dropped) + " points are not written: fewer than 5 samples, or of no time");
+}
 
 std::vector<Point> measure_all(const Request& r, Bench& bench, cublasLtHandle_t handle, const DeviceFacts& facts,
                                Notes& notes) {
   const GemmArena arena(arena_bytes(facts), arena_bytes(facts));
-  if (!gemms_are_right(handle, arena, bench.stream(), notes) || !memory_is_right(arena, bench.stream(), notes))
-    throw std::runtime_error("results are wrong, nothing was measured: " + notes.back());
+  // A kernel that computes something else is not worth timing.
+  bool products = false, memory = false;
+  attempt("the check of products", notes, [&] { products = gemms_are_right(handle, arena, bench.stream(), notes); });
+  attempt("the check of memory kernels", notes, [&] { memory = memory_is_right(arena, bench.stream(), notes); });
+  if (!products) notes.push_back("products, contention and layer are not measured: results are wrong");
+  if (!memory) notes.push_back("memory kernels and the layer are not measured: results are wrong");
   std::vector<Point> points;
-  const PlannedGemm large(handle, arena, {8192, 8192, 8192, Format::bf16, "forward", 0});
-  points.push_back(sentinel(bench, large, "start"));
+  const auto append = [&](std::vector<Point> more) { std::move(more.begin(), more.end(), std::back_inserter(points)); };
+  const auto watch = [&](const char* when) {
+    if (!products) return;
+    attempt("sentinel", notes, [&] {
+      points.push_back(
+          sentinel(bench, PlannedGemm(handle, arena, {8192, 8192, 8192, Format::bf16, "forward", 0}), when));
+    });
+  };
+  watch("start");
   std::vector<Job> jobs;
   const auto add = [&](std::vector<Job> more) { std::move(more.begin(), more.end(), std::back_inserter(jobs)); };
-  if (r.wants("gemm")) {
-    add(gemm_jobs(handle, arena, facts, r.quick, notes));
-    add(grouped_jobs(handle, arena, r.quick));
+  if (r.wants("gemm") && products) {
+    attempt("gemm", notes, [&] { add(gemm_jobs(handle, arena, facts, r.quick, notes)); });
+    attempt("grouped gemm", notes, [&] { add(grouped_jobs(handle, arena, r.quick, notes)); });
   }
-  if (r.wants("memory")) add(memory_jobs(arena, r.quick, notes));
-  if (r.wants("launch")) add(launch_jobs(arena));
-  run_jobs(bench, jobs, 3, 5, 0.7 * r.seconds);
+  if (r.wants("memory") && memory) attempt("memory", notes, [&] { add(memory_jobs(arena, r.quick, notes)); });
+  if (r.wants("launch")) attempt("launch", notes, [&] { add(launch_jobs(arena)); });
+  run_jobs(bench, jobs, 3, 5, 0.7 * r.seconds, notes);
   for (Job& job : jobs) points.push_back(std::move(job.point));
-  if (r.wants("contention")) append(points, contention_points(bench, handle, arena, facts, r.quick, notes));
-  if (r.wants("layer")) append(points, layer_points(bench, handle, arena, r.quick, notes));
-  if (r.wants("collectives")) append(points, collective_points(r.quick, r.traffic, notes));
-  points.push_back(sentinel(bench, large, "end"));
+  if (r.wants("contention") && products)
+    attempt("contention", notes, [&] { append(contention_points(bench, handle, arena, facts, r.quick, notes)); });
+  if (r.wants("layer") && products && memory)
+    attempt("layer", notes, [&] { append(layer_points(bench, handle, arena, r.quick, notes)); });
+  if (r.wants("collectives"))
+    attempt("collectives", notes, [&] { append(collective_points(r.quick, r.traffic, notes)); });
+  watch("end");
+  drop_unusable(points, notes);
+  if (points.empty())
+    throw std::runtime_error("nothing could be measured: " + (notes.empty() ? "no part was asked for" : notes.front()));
   return points;
 }
 

@@ -2,10 +2,11 @@
 // The boundary between the program and its CUDA plug-in: C functions and JSON text, so that the program starts without
 // CUDA and a plug-in from another build is refused instead of misread.
 //
-// request: {"quick": bool, "seconds": number, "arguments": text, "only": ["gemm", ...] or []}
-// answer:  0 and a measuring file (hardware/measure/measuring.hpp); 3 and one sentence where the device, its driver or
-// a
-//          library is not there; 2 and one sentence where measuring failed.
+// request: {"quick": bool, "seconds": number, "arguments": text, "only": ["gemm", ...] or [], "traffic": [[bytes]] or
+// []} answer:  0 and a measuring file (hardware/measure/measuring.hpp), its method's "notes" naming the parts that
+// failed;
+//          3 and one sentence where the device, its driver or a library is not there; 2 and one sentence where nothing
+//          could be measured.
 
 #define SHARDPLAN_MEASURE_ABI 1
 

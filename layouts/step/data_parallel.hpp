@@ -36,14 +36,15 @@ class DataParallel {
     return t;
   }
 
-  /// Seconds to gather the updated parameters in 16 bits.
+  /// Seconds to gather the updated parameters in 16 bits (FP32 training: 32).
   double gather(const LocalParameters& p) const {
     if (sharded_units() || q_.layout.zero_stage() == 0 || !q_.options.on(Effect::dp_communication)) return 0;
     // Broadcasts of all shards in turn move what an all-gather moves; each waits for the one before it.
     const double roots =
         q_.options.rates == Rates::calibrated ? groups_.dense_shard.ranks * q_.stack.broadcast_root_s : 0;
-    return roots + price_.collective(Collective::all_gather, 2 * p.dense, groups_.dense_shard).seconds +
-           price_.collective(Collective::all_gather, 2 * p.expert, groups_.expert_shard).seconds;
+    const double wide = price_.wide_bytes();
+    return roots + price_.collective(Collective::all_gather, wide * p.dense, groups_.dense_shard).seconds +
+           price_.collective(Collective::all_gather, wide * p.expert, groups_.expert_shard).seconds;
   }
 
   double optimizer(const LocalParameters& p) const {

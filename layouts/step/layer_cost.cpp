@@ -66,12 +66,17 @@ class LayerBuilder {
     backward(Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(n) * (in + out)), 1);
   }
 
-  /// Memory-bound work: bytes of the forward and of the backward pass, kernels each. One kernel an operator, or what a
+  /// Memory-bound work: bytes of the forward and of the backward pass as they are for tensors of 16 bits, kernels each.
+  /// One kernel an operator, or what a
   /// compiler generates, streams at the rate of a copy, and its bytes are all that it moves; hand-written kernels have
   /// tables of their own, over the least traffic.
   void elementwise(Module module, MemoryKernel kernel, double forward_bytes, double backward_bytes, int kernels = 1) {
     if (!q_.options.on(Effect::elementwise)) return;
-    if (elementwise_mode() != Elementwise::fused && kernel != MemoryKernel::permute) kernel = MemoryKernel::copy;
+    const Elementwise mode = elementwise_mode();
+    if ((mode == Elementwise::eager || mode == Elementwise::compiled) && kernel != MemoryKernel::permute)
+      kernel = MemoryKernel::copy;
+    forward_bytes *= price_.wide_bytes() / 2;
+    backward_bytes *= price_.wide_bytes() / 2;
     if (forward_bytes > 0) add_forward(module, Part::elementwise, price_.memory(kernel, forward_bytes), 1, kernels);
     if (backward_bytes > 0) backward(Part::elementwise, price_.memory(kernel, backward_bytes), kernels);
   }
@@ -177,8 +182,9 @@ namespace {
 /// norm runs in FP32 (to FP32 6, square 8, mean 4, scale 8, back 6, weight 4; backward: weight 4 and its gradient 8, to
 /// FP32 6, both sides of the product 20, power 24, sum 8, back 6, the input's two paths 8), its rotation in complex
 /// FP32 (6, 8, 6), its activation as SiLU 4 and product 6 (backward 12 and 6). fused: hand-written kernels (norm; bias
-/// + dropout + add; bias + activation; rotary); compiled: norm fused with the addition before it. Counted from reads
-/// and writes of each kernel; leaves out row statistics and biases.
+/// + dropout + add; bias + activation; rotary); compiled: norm fused with the addition before it; plain: every
+/// operator reads its inputs and writes its output once, and the residual's gradient is added like the residual.
+/// Counted from reads and writes of each kernel; leaves out row statistics and biases.
 struct Traffic {
   double norm, norm_backward, add, add_backward, gated, gated_backward, plain, plain_backward, rotary, rotary_backward;
   int norm_kernels, act_kernels, rotary_kernels;
@@ -191,6 +197,8 @@ constexpr Traffic traffic_of(Elementwise mode) {
       return {4, 8, 6, 2, 6, 10, 4, 6, 4, 4, 1, 1, 2};
     case Elementwise::compiled:
       return {4, 6, 4, 2, 6, 10, 4, 6, 4, 4, 1, 1, 1};
+    case Elementwise::plain:
+      return {4, 8, 6, 6, 6, 10, 4, 6, 4, 4, 1, 1, 1};
   }
   return {};
 }
@@ -216,7 +224,7 @@ struct TpTraffic {
 /// priced with 16 bits, which overstates those of its releases that gather what their quantisers wrote. Reductions are
 /// in 16 bits everywhere.
 double gathered_bytes(const LayerBuilder& b, DataType type) {
-  return b.stack_.framework == "pytorch" && type == DataType::fp8 ? bytes_of(type) : 2;
+  return b.stack_.framework == "pytorch" && type == DataType::fp8 ? bytes_of(type) : b.price_.wide_bytes();
 }
 
 /// `type` = of the products whose input is gathered.
@@ -229,9 +237,9 @@ TpTraffic tp_traffic(const LayerBuilder& b, const Groups& groups, DataType type)
   const double elements = b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
   if (t.sequence) {
     t.gather = b.price_.collective(Collective::all_gather, gathered_bytes(b, type) * elements, groups.tp);
-    t.scatter = b.price_.collective(Collective::reduce_scatter, 2 * elements, groups.tp);
+    t.scatter = b.price_.collective(Collective::reduce_scatter, b.price_.wide_bytes() * elements, groups.tp);
   } else {
-    t.reduce = b.price_.collective(Collective::all_reduce, 2 * elements, groups.tp);
+    t.reduce = b.price_.collective(Collective::all_reduce, b.price_.wide_bytes() * elements, groups.tp);
   }
   return t;
 }
@@ -249,7 +257,7 @@ bool symmetric_memory(const LayerBuilder& b) {
 /// Its fused reduce-scatter collects the partial results of all ranks and sums them afterwards, in the open: read once,
 /// written as one shard.
 Price partial_sums(const LayerBuilder& b) {
-  const double bytes = 2.0 * b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
+  const double bytes = b.price_.wide_bytes() * b.p_.tokens() * static_cast<double>(b.q_.model->hidden);
   return b.price_.memory(MemoryKernel::add, bytes * (1 + 1.0 / b.layout_.tp));
 }
 
@@ -336,9 +344,9 @@ void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
     both(shape, 1);
     return;
   }
-  const double kv_bytes = 2.0 * b.p_.tokens() * static_cast<double>(shape.kv_heads) *
+  const double kv_bytes = b.price_.wide_bytes() * b.p_.tokens() * static_cast<double>(shape.kv_heads) *
                           static_cast<double>(a.head_dim + (shape.v_head_dim > 0 ? shape.v_head_dim : a.head_dim));
-  const double q_bytes = 2.0 * b.p_.tokens() * static_cast<double>(shape.heads * a.head_dim);
+  const double q_bytes = b.price_.wide_bytes() * b.p_.tokens() * static_cast<double>(shape.heads * a.head_dim);
   if (by == ContextParallel::ulysses) {
     // All tokens of heads / cp: Q, K, V in and the output out, each an all-to-all.
     shape.heads = std::max<std::int64_t>(1, shape.heads / cp);
@@ -509,7 +517,7 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
   if (overlap == EpOverlap::shared) hidden = std::min(shared_seconds, exchange.dispatch.seconds);
   expert_products(b, moe, exchange.tokens, linear);
   if (layout.etp > 1) {
-    const double bytes = 2.0 * local * static_cast<double>(moe.top_k * h) * layout.etp;
+    const double bytes = b.price_.wide_bytes() * local * static_cast<double>(moe.top_k * h) * layout.etp;
     b.communicate_forward(Module::moe_other, Part::tp, b.price_.collective(Collective::all_gather, bytes, groups.etp));
     b.communicate_forward(Module::moe_other, Part::tp,
                           b.price_.collective(Collective::reduce_scatter, bytes, groups.etp));
@@ -541,10 +549,11 @@ LayerPricer::LayerPricer(const StepQuestion& question, const Groups& groups) : q
 
 LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
   LayerBuilder b(*this);
-  attention_block(b, layer, groups_, linear_);
+  const bool attends = layer.attention.heads > 0;
+  if (attends) attention_block(b, layer, groups_, linear_);
   const Traffic traffic = traffic_of(elementwise_of(b));
   const double h = static_cast<double>(question_.model->hidden);
-  const int extra_norms = std::max(0, layer.norms - 1);
+  const int extra_norms = attends ? std::max(0, layer.norms - 1) : layer.norms;  // attention's is priced with it
   b.elementwise(Module::layernorm, MemoryKernel::norm, extra_norms * sequence_tokens_ * h * traffic.norm,
                 extra_norms * sequence_tokens_ * h * traffic.norm_backward, extra_norms * traffic.norm_kernels);
   if (layer.moe) {
@@ -558,10 +567,22 @@ LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
   return b.finish(recomputed);
 }
 
+namespace {
+
+/// Without a vocabulary hidden states are copied in at the first stage, their gradient out there, and the loss's
+/// gradient in at the last: one copy each, read and written.
+Cost hidden_states_copied(LayerBuilder& b) {
+  b.elementwise(Module::other, MemoryKernel::copy, 4 * b.p_.tokens() * static_cast<double>(b.q_.model->hidden), 0);
+  return b.finish(false).forward;
+}
+
+}  // namespace
+
 Cost LayerPricer::embedding_forward() const {
   LayerBuilder b(*this);
+  if (question_.model->vocab == 0) return hidden_states_copied(b);
   if (question_.options.on(Effect::vocabulary)) {
-    const double bytes = 4.0 * tokens_ * static_cast<double>(question_.model->hidden);
+    const double bytes = 2 * b.price_.wide_bytes() * tokens_ * static_cast<double>(question_.model->hidden);
     b.add_forward(Module::other, Part::vocabulary, b.price_.memory(MemoryKernel::embedding, bytes), 1, 3);
     const TpTraffic t = tp_traffic(b, groups_, wide_);
     if (t.on) b.communicate_forward(Module::other, Part::tp, t.sequence ? t.scatter : t.reduce);
@@ -571,9 +592,10 @@ Cost LayerPricer::embedding_forward() const {
 
 Cost LayerPricer::embedding_backward() const {
   LayerBuilder b(*this);
+  if (question_.model->vocab == 0) return hidden_states_copied(b);
   if (question_.options.on(Effect::vocabulary)) {
     // Rows are added into an FP32 gradient by sorted or atomic scatter: gradient read, rows read and written.
-    const double bytes = 10.0 * tokens_ * static_cast<double>(question_.model->hidden);
+    const double bytes = (8 + b.price_.wide_bytes()) * tokens_ * static_cast<double>(question_.model->hidden);
     b.backward(Part::vocabulary, b.price_.memory(MemoryKernel::embedding, bytes), 3);
     const TpTraffic t = tp_traffic(b, groups_, wide_);
     if (t.on && t.sequence) b.communicate_backward(Part::tp, t.gather);
@@ -583,6 +605,11 @@ Cost LayerPricer::embedding_backward() const {
 
 LayerCost LayerPricer::head() const {
   LayerBuilder b(*this);
+  if (question_.model->vocab == 0) {
+    LayerCost out;
+    out.input_grad = hidden_states_copied(b);
+    return out;
+  }
   if (!question_.options.on(Effect::vocabulary)) return b.finish(false);
   const Model& model = *question_.model;
   const Traffic traffic = traffic_of(elementwise_of(b));
@@ -607,7 +634,7 @@ LayerCost LayerPricer::head() const {
   }
   const bool fused = question_.layout.fused_loss.value_or(false);
   const double bytes = fused ? 14 : b.stack_.loss_bytes_per_logit;  // forward and backward together, half each
-  const double logits = tokens_ * static_cast<double>(columns);
+  const double logits = tokens_ * static_cast<double>(columns) * b.price_.wide_bytes() / 2;  // as if of 16 bits
   b.add_forward(Module::other, Part::vocabulary, b.price_.memory(MemoryKernel::cross_entropy, logits * bytes / 2), 1,
                 fused ? 2 : 8);
   b.backward(Part::vocabulary, b.price_.memory(MemoryKernel::cross_entropy, logits * bytes / 2), fused ? 1 : 4);

@@ -6,18 +6,19 @@
 #include <tuple>
 
 #include "base/errors.hpp"
+#include "layouts/activations.hpp"
 #include "layouts/step/price.hpp"
 #include "sim/schedules.hpp"
 
 namespace shardplan {
 namespace {
 
-/// Bytes of one pipeline message: 16-bit activations of the micro-batch, sliced over tensor ranks where the sequence is
-/// sharded or the stack scatters and gathers.
+/// Bytes of one pipeline message: activations of the micro-batch (2 bytes, FP32 4), sliced over tensor ranks where the
+/// sequence is sharded or the stack scatters and gathers.
 double message_bytes(const StepQuestion& q) {
   const Layout& l = q.layout;
-  const double full =
-      2.0 * l.mbs * static_cast<double>(q.workload.seq_len) / l.cp * static_cast<double>(q.model->hidden);
+  const double full = wide_bytes(q.workload.precision) * l.mbs * static_cast<double>(q.workload.seq_len) / l.cp *
+                      static_cast<double>(q.model->hidden);
   return l.sequence_parallel() || q.stack.p2p_slices ? full / l.tp : full;
 }
 
@@ -67,7 +68,12 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
     if (q.options.rates == Rates::calibrated) p.hop += groups.hop.crosses() ? q.pricer->constants().message_s : 0;
   }
   const double pass = p.pass_s = q.options.rates == Rates::calibrated && l.pp > 1 ? q.stack.constants.pass_s : 0;
-  const double blocking = p.blocking = q.stack.p2p_overlap ? 0 : p.hop;
+  // A message that its ranks copy is one copy out of the sender's pass and one into the receiver's.
+  if (q.stack.p2p_copies)
+    p.copies = p.hop / 2;
+  else
+    p.blocking = q.stack.p2p_overlap ? 0 : p.hop;
+  p.between = q.stack.p2p_copies ? 0 : p.hop;
   const auto n = static_cast<std::size_t>(order.stages());
   for (auto* v : {&p.times.forward, &p.times.backward, &p.times.input_grad, &p.times.weight_grad, &p.times.overlapped,
                   &p.times.hop_forward, &p.times.hop_backward})
@@ -75,17 +81,36 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   const auto slots = static_cast<std::int32_t>(p.stages.size());
   for (std::size_t s = 0; s < n; ++s) {
     const StageCost& stage = p.stages.at(static_cast<std::size_t>(order.layer_slot[s]));
-    p.times.forward[s] = stage.forward_s + pass + (order.next[s] >= 0 ? blocking : 0);
-    p.times.backward[s] = stage.backward_s + pass + (order.previous[s] >= 0 ? blocking : 0);
-    p.times.input_grad[s] = stage.input_grad_s + pass;
+    const auto at = static_cast<std::int32_t>(s);
+    p.times.forward[s] = stage.forward_s + pass + p.held(PassKind::forward, at);
+    p.times.backward[s] = stage.backward_s + pass + p.held(PassKind::backward, at);
+    p.times.input_grad[s] = stage.input_grad_s + pass + p.held(PassKind::input_grad, at);
     p.times.weight_grad[s] = stage.weight_grad_s;
-    p.times.hop_forward[s] = p.times.hop_backward[s] = p.hop;
+    p.times.hop_forward[s] = p.times.hop_backward[s] = p.between;
     // The backward half of a pair belongs to the stage of the other direction on the same rank.
     const std::int32_t partner = slots - 1 - order.layer_slot[s];
     p.times.overlapped[s] =
-        pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass;
+        pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass +
+        p.held(PassKind::overlapped, at);
   }
   return p;
+}
+
+double Pipeline::held(PassKind kind, std::int32_t stage) const {
+  const auto s = static_cast<std::size_t>(stage);
+  const bool next = order().next[s] >= 0, previous = order().previous[s] >= 0;
+  switch (kind) {
+    case PassKind::forward:
+      return (next ? blocking : 0) + copies * (int{next} + int{previous});
+    case PassKind::backward:
+      return (previous ? blocking : 0) + copies * (int{next} + int{previous});
+    case PassKind::input_grad:
+      return copies * (int{next} + int{previous});
+    case PassKind::overlapped:  // its halves have neighbours alike
+      return 2 * copies * (int{next} + int{previous});
+    default:
+      return 0;
+  }
 }
 
 std::vector<std::int32_t> Pipeline::held_by(int rank) const {
@@ -98,21 +123,16 @@ std::vector<std::int32_t> Pipeline::held_by(int rank) const {
 PassWork work_of(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
   PassWork out;
   const StageCost& stage = p.stage(pass.stage);
-  const auto chained = [&](const std::vector<std::int32_t>& list) {
-    return list[static_cast<std::size_t>(pass.stage)] >= 0;
-  };
   double seconds = 0;  // before bookkeeping and sends
   switch (pass.kind) {
     case PassKind::forward:
       out.device = stage.forward;
       seconds = stage.forward_s;
-      out.sends = chained(p.order().next) ? p.blocking : 0;
       break;
     case PassKind::backward:
       out.device = stage.input_grad;
       out.device += stage.weight_grad;
       seconds = stage.backward_s;
-      out.sends = chained(p.order().previous) ? p.blocking : 0;
       break;
     case PassKind::input_grad:
       out.device = stage.input_grad;
@@ -128,7 +148,8 @@ PassWork work_of(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
       out.device += other.weight_grad;
       const double apart = stage.forward_s + other.backward_s;
       // The pair's time is kept by the stage of its forward half, with the partner that the placement gives it.
-      seconds = p.times.overlapped[static_cast<std::size_t>(pass.stage)] - p.pass_s;
+      out.sends = p.held(pass.kind, pass.stage);
+      seconds = p.times.overlapped[static_cast<std::size_t>(pass.stage)] - p.pass_s - out.sends;
       out.launch = apart - out.device.device();
       out.device.hide(Part::ep, std::min(apart - seconds, out.device.part(Part::ep)));
       out.launch += p.pass_s;
@@ -136,6 +157,7 @@ PassWork work_of(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
     }
   }
   (void)q;
+  out.sends = p.held(pass.kind, pass.stage);
   out.launch = seconds - out.device.device() + p.pass_s;
   return out;
 }

@@ -20,10 +20,15 @@ struct Pipeline {
   std::vector<StageSlice> slices;
   std::vector<StageCost> stages;  // by layer slot
   PassTimes times;
-  double hop = 0;     // seconds of one message
-  double pass_s = 0;  // bookkeeping of a pass, in its time
+  double hop = 0;      // seconds of one message
+  double pass_s = 0;   // bookkeeping of a pass, in its time
+  double between = 0;  // seconds from a pass's end to its message's arrival: hop, or 0 where the passes copy
   double blocking =
-      0;  // seconds that a send holds the compute stream, in the time of forward and whole backward passes
+      0;              // seconds that a send holds the compute stream, in the time of forward and whole backward passes
+  double copies = 0;  // seconds of one copy of a message, in or out, in the time of passes that copy theirs
+
+  /// Seconds that messages add to a pass of this kind on this virtual stage.
+  double held(PassKind, std::int32_t stage) const;
 
   const Order& order() const { return compiled->order; }
   const StageCost& stage(std::int32_t s) const {

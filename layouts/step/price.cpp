@@ -152,7 +152,8 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   ask.transport = expert_transport(q_.layout.transport.value_or(Transport::nccl));
   // DeepSeek's block-scaled recipe dispatches in FP8 with a scale a 128 values; the others in 16 bits. Combine is 16
   // bits.
-  ask.dispatch_bytes_per_value = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : 2;
+  ask.dispatch_bytes_per_value = q_.workload.precision == DataType::fp8_block ? 1 + 4.0 / 128 : wide_bytes();
+  ask.combine_bytes_per_value = wide_bytes();
   const ExpertLoad load = expert_load(ask);
   ExpertTraffic out;
   out.tokens = load.hottest;

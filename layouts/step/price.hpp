@@ -32,6 +32,8 @@ class StepPricer {
   ExpertTraffic expert_traffic(const Moe&, double tokens, std::int64_t hidden, const Groups&) const;
 
   DataType wide_type() const { return wide_; }
+  /// Bytes of an activation or weight outside quantised products.
+  double wide_bytes() const { return bytes_of(wide_); }
   /// What a sum of prices stands on where it was made of what overlap leaves of them.
   Basis derived() const;
   /// FP8 or FP4: products whose operands are cast.

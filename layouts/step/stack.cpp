@@ -54,6 +54,8 @@ void read_into(Stack& s, const Field& f) {
                 "tp_overlap",
                 "p2p_slices",
                 "p2p_overlap",
+                "p2p_copies",
+                "step_s",
                 "fsdp_prefetch",
                 "cuda_graphs",
                 "optimizer_bytes_per_parameter",
@@ -75,9 +77,10 @@ void read_into(Stack& s, const Field& f) {
   };
   if (const auto v = f.find("framework")) s.framework = v->text();
   if (const auto v = f.find("elementwise"))
-    s.elementwise = word(
-        *v, std::array<std::pair<const char*, Elementwise>, 3>{
-                {{"eager", Elementwise::eager}, {"fused", Elementwise::fused}, {"compiled", Elementwise::compiled}}});
+    s.elementwise = word(*v, std::array<std::pair<const char*, Elementwise>, 4>{{{"eager", Elementwise::eager},
+                                                                                 {"fused", Elementwise::fused},
+                                                                                 {"compiled", Elementwise::compiled},
+                                                                                 {"plain", Elementwise::plain}}});
   if (const auto v = f.find("attention"))
     s.attention =
         word(*v, std::array<std::pair<const char*, AttentionLibrary>, 6>{{{"fa2", AttentionLibrary::fa2},
@@ -99,6 +102,7 @@ void read_into(Stack& s, const Field& f) {
   flag("async_tp_backward", s.async_tp_backward);
   flag("p2p_slices", s.p2p_slices);
   flag("p2p_overlap", s.p2p_overlap);
+  flag("p2p_copies", s.p2p_copies);
   flag("cuda_graphs", s.cuda_graphs);
   flag("sequence_parallel", s.sequence_parallel);
   flag("balances_stages", s.balances_stages);
@@ -112,7 +116,11 @@ void read_into(Stack& s, const Field& f) {
   number("grad_reduce_bytes", s.grad_reduce_bytes);
   number("bucket_bytes", s.bucket_bytes);
   number("broadcast_root_s", s.broadcast_root_s);
-  number("optimizer_bytes_per_parameter", s.optimizer_bytes_per_parameter);
+  const auto known = [&](const char* key, double& out) {  // may be nothing
+    if (const auto v = f.find(key); v && (out = v->number()) < 0) v->fail("must not be negative");
+  };
+  known("optimizer_bytes_per_parameter", s.optimizer_bytes_per_parameter);
+  known("step_s", s.constants.step_s);
   if (const auto v = f.find("fsdp_prefetch")) s.fsdp_prefetch = static_cast<int>(v->count(0, 64));
   if (const auto v = f.find("schedules")) {
     s.schedules.clear();

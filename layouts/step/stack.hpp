@@ -13,8 +13,9 @@
 
 namespace shardplan {
 
-/// How element-wise work is run: one kernel an operator, fused by hand-written kernels, or by a compiler.
-enum class Elementwise { eager, fused, compiled };
+/// How element-wise work is run: one kernel an operator, fused by hand-written kernels, by a compiler, or plainly: one
+/// loop an operator, nothing kept in FP32 beside.
+enum class Elementwise { eager, fused, compiled, plain };
 
 /// Constants of a software stack, fitted on measured steps (see `validate --constants`); neutral values where none was.
 struct StackConstants {
@@ -70,6 +71,7 @@ struct Stack {
   TpOverlap tp_overlap = TpOverlap::none;
   bool p2p_slices = false;       // pipeline messages sent as 1/tp slices (scatter-gather) without sequence parallelism
   bool p2p_overlap = true;       // sends do not hold the compute stream
+  bool p2p_copies = false;       // ranks copy messages in and out themselves, inside their passes: no time between
   bool balances_stages = false;  // splits by the blocks' computation, the output head's included, not by layers
   ContextParallel cp_by = ContextParallel::ring;
   int fsdp_prefetch = 1;

@@ -137,10 +137,10 @@ class StagePricer {
     const LocalParameters parameters = local_parameters(*q_.model, layer, q_.layout);
     out.parameters += parameters;
     if (sharded_weights()) {
-      const double bytes = 2 * parameters.dense, expert = 2 * parameters.expert;
+      const double wide = price_.wide_bytes(), bytes = wide * parameters.dense, expert = wide * parameters.expert;
       const double gather = price_.collective(Collective::all_gather, bytes, groups_.dense_shard).seconds +
                             price_.collective(Collective::all_gather, expert, groups_.expert_shard).seconds;
-      const double reduce = q_.stack.grad_reduce_bytes / 2;
+      const double reduce = q_.stack.grad_reduce_bytes / wide;
       const double scatter =
           price_.collective(Collective::reduce_scatter, reduce * bytes, groups_.dense_shard).seconds +
           price_.collective(Collective::reduce_scatter, reduce * expert, groups_.expert_shard).seconds +

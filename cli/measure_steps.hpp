@@ -1,0 +1,27 @@
+#pragma once
+// Steps that the cpu backend ran, asked of `simulate`: the same model, layout and batch on the calibrated cluster.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hardware/measure/measuring.hpp"
+
+namespace shardplan {
+
+struct SimulatedStep {
+  std::optional<double> seconds;  // nothing for steps that no layout describes (expert steps of bare blocks)
+  std::string command;            // that gives them again
+};
+
+/// A model file of `blocks` residual feed-forward blocks: what the executor's stages are made of, no attention, norms,
+/// vocabulary.
+std::string executor_model_text(std::int64_t blocks, std::int64_t hidden, std::int64_t inner);
+
+/// One answer a step point of the files, in their order, as compare_steps() has them. cluster_path: of the calibrated
+/// cluster, written already; model files are written beside it (host.json: host.blocks-4x128x128.json).
+std::vector<SimulatedStep> simulate_measured_steps(const std::vector<MeasuringFile>&, const std::string& cluster_path);
+
+/// "host.json" and "tables.json": "host.tables.json".
+std::string path_beside(const std::string& path, const std::string& ending);
+
+}  // namespace shardplan
