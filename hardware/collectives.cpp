@@ -112,15 +112,24 @@ struct NetworkModel::Impl {
     return s;
   }
 
+  /// The curve of messages between neighbours, where the table has one.
+  const MeasuredCurve* message_curve() const {
+    for (const MeasuredCurve& m : table.table->curves) {
+      if (m.op == Collective::send_recv) return &m;
+    }
+    return nullptr;
+  }
+
   CollectivePrice in_domain(Collective op, double bytes, const GroupShape& shape, DataType type,
                             const NcclSettings& settings) const {
     NcclAnswer a = nccl_in_domain(domain_for(shape.ranks), op, bytes, shape.ranks, type, settings);
     if (!corrected() || bytes == 0)
       return priced(a, op, bytes, shape.ranks, {kZ80 * 2 * kOtherGpuDeviation, Basis::transferred});
-    // A message between two GPUs is half of their all-to-all of twice its size.
-    const bool message = op == Collective::send_recv;
-    const CurveCorrection& c =
-        correction(message ? Collective::all_to_all : op, message ? 2 : shape.ranks, type_class(op, type));
+    // A message between two GPUs is half of their all-to-all of twice its size, where messages were not measured.
+    const MeasuredCurve* own = op == Collective::send_recv ? message_curve() : nullptr;
+    const bool message = op == Collective::send_recv && own == nullptr;
+    const int ranks = own != nullptr ? own->ranks : message ? 2 : shape.ranks;
+    const CurveCorrection& c = correction(message ? Collective::all_to_all : op, ranks, type_class(op, type));
     const double curve_bytes = message ? 2 * bytes : bytes;
     const bool as_measured = settings.nvls && settings.algorithm.empty();
     if (as_measured) a.seconds *= std::exp(c.at(curve_bytes, calibration->correlation.fade));

@@ -29,10 +29,10 @@ struct Folder {
 };
 
 Field json_of(const std::string& arguments) {
-  const Answer answer = run(arguments + " --format json 2>/dev/null");
+  const Answer answer = run(arguments + " --format json");
   INFO(arguments << "\n" << answer.text);
   REQUIRE(answer.code == 0);
-  return Field::parse(answer.text, "answer");
+  return Field::parse(answer.text.substr(answer.text.find("{\n")), "answer");  // behind the warnings
 }
 
 /// Measures, calibrates, and asks `simulate` for every step of the executor that a layout can say. Returns the worst

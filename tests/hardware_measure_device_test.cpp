@@ -79,7 +79,7 @@ TEST_CASE("measured collectives of a node become the table of its cluster") {
   for (const Collective op : {Collective::all_reduce, Collective::all_to_all}) {
     for (const double bytes : {4096.0, 1048576.0, 268435456.0}) {
       const Price asked = own.collective(op, bytes, four).price;
-      CHECK(asked.seconds == Approx(1.3 * known.collective(op, bytes, four).price.seconds).epsilon(0.02));
+      CHECK(asked.seconds == Approx(1.3 * known.collective(op, bytes, four).price.seconds).epsilon(0.04));
       CHECK(asked.basis == Basis::measured);
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -154,7 +155,31 @@ KernelTables kernel_tables(const std::vector<MeasuringFile>& files, const std::v
   return tables;
 }
 
-/// The table of this machine's own collectives. Its error: curves (an operation among so many ranks) left out whole.
+/// Mean error of the inner points of every curve, each left out in turn.
+HostModel::TableError point_left_out(const CollectiveTable& table, const Cluster& cluster) {
+  HostModel::TableError out{"collectives table", 0, 0};
+  for (std::size_t c = 0; c < table.curves.size(); ++c) {
+    const MeasuredCurve& curve = table.curves[c];
+    const auto first = std::find_if(curve.seconds.begin(), curve.seconds.end(), [](double s) { return s > 0; });
+    for (auto i = static_cast<std::size_t>(first - curve.seconds.begin()) + 1; i + 1 < curve.seconds.size(); ++i) {
+      if (!(curve.seconds[i] > 0)) continue;
+      CollectiveTable without = table;
+      without.curves[c].seconds[i] = 0;
+      const NetworkModel model(
+          cluster, Rates::calibrated, Fidelity::table,
+          std::make_shared<const CollectiveCalibration>(with_table(*collective_calibration(), std::move(without))));
+      const double bytes = kFirstCurveBytes * std::exp2(static_cast<double>(i));
+      const GroupShape shape{curve.ranks, curve.ranks, 1};
+      const double seconds = model.collective(curve.op, bytes, shape, example_of(curve.type)).price.seconds;
+      out.leave_one_out += std::abs(seconds / curve.seconds[i] - 1);
+      ++out.points;
+    }
+  }
+  if (out.points > 0) out.leave_one_out /= static_cast<double>(out.points);
+  return out;
+}
+
+/// The table of this machine's own collectives.
 CollectiveTable collective_table(const std::vector<CollectiveRow>& rows, const Cluster& now, Calibration& out) {
   const auto known = collective_calibration();
   CollectiveTable table = *table_for(*known, now).table;
@@ -169,12 +194,9 @@ CollectiveTable collective_table(const std::vector<CollectiveRow>& rows, const C
     table.domain.nvls.reset();
   }
   const CollectiveCalibration prior = with_table(*known, table);
-  double error = 0;
-  const auto left_out = leave_out_curves(rows, prior);
-  for (const LeftOutRow& l : left_out) error += std::abs(l.seconds / rows[l.row].seconds - 1);
-  if (!left_out.empty())
-    out.tables.push_back({"collectives (whole curve)", left_out.size(), error / static_cast<double>(left_out.size())});
-  return *calibrate_collectives(rows, prior).find(now.gpu.name);
+  table = *calibrate_collectives(rows, prior).find(now.gpu.name);
+  if (const auto error = point_left_out(table, now); error.points > 0) out.tables.push_back(error);
+  return table;
 }
 
 /// One file of kernel tables and collectives; the GPU names it.

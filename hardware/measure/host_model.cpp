@@ -89,7 +89,8 @@ HostModel::HostModel(const MeasuringFile& file) {
         copy_rate_ = p.bytes / p.time.median;
       }
     } else if (p.kernel == "send-recv" || (p.kernel == "all-reduce" && p.number("ranks") == 2)) {
-      tables_[p.kernel].add({p.number("bytes") / sizeof(float)}, p.time.mean);
+      // An exchange is one of its kind in a step, or few: no sum over which the mean's outliers would add up.
+      tables_[p.kernel].add({p.number("bytes") / sizeof(float)}, p.time.median);
     }
   }
   for (const char* name : {"gemm forward", "gemm input-grad", "gemm weight-grad", "copy", "add", "relu", "mask",
@@ -112,7 +113,7 @@ double HostModel::elementwise(const std::string& kind, std::int64_t n) const {
 PassTimes HostModel::pass_times(const Order& order, const BlockShape& s, int blocks) const {
   const std::int64_t narrow = s.tokens * s.hidden, wide = s.tokens * s.inner;
   // A copy from or to the mailbox brings what another core wrote; the pipeline's ends copy their own rank's memory.
-  const double copy = elementwise("copy", narrow), message = elementwise("send-recv", narrow) / 2;
+  const double copy = elementwise("copy", narrow), message = half_message(narrow);
   const double forward = gemm(GemmPass::forward, s.tokens, s.inner, s.hidden) + elementwise("relu", wide) +
                          gemm(GemmPass::forward, s.tokens, s.hidden, s.inner) + elementwise("add", narrow);
   const double input = gemm(GemmPass::input_grad, s.tokens, s.hidden, s.inner) + elementwise("mask", wide) +
@@ -134,6 +135,8 @@ double HostModel::all_reduce(int members, std::int64_t floats) const {
   return (members - 1) * elementwise("all-reduce", 2 * floats / members);
 }
 
+double HostModel::half_message(std::int64_t floats) const { return elementwise("send-recv", floats) / 2; }
+
 std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape& shape) const {
   const ExpertStep routed(shape);
   const std::int64_t h = shape.block.hidden;
@@ -152,9 +155,16 @@ std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape&
                   gemm(GemmPass::input_grad, rows, f, h) + elementwise("add", rows * h) +
                   gemm(GemmPass::weight_grad, rows, f, h) + gemm(GemmPass::weight_grad, rows, h, f);
     }
-    // Gather + copy in; receive; regroup + copy in; sum what came back, clear and scale.
-    const double gather = 2 * elementwise("copy", sent * h), middle = 3 * elementwise("copy", received * h);
-    const double sum = elementwise("add", sent * h) + 2 * elementwise("copy", shape.block.tokens * h);
+    // What crosses to or from another rank's core is half a message each time it is copied; the rest stays in this
+    // one's cache. Gather, copy in | receive, regroup, (experts,) copy in | read and sum what came back, clear and
+    // scale.
+    const std::int64_t stays = routed.rows()[static_cast<std::size_t>(r * shape.ranks + r)] * h;
+    const double out = half_message(sent * h - stays), in = half_message(received * h - stays);
+    const double kept = elementwise("copy", stays);
+    const double gather = elementwise("copy", sent * h) + kept + out;
+    const double middle = kept + in + elementwise("copy", received * h) + kept + in;
+    const double sum = elementwise("add", sent * h) + 2 * elementwise("copy", shape.block.tokens * h) +
+                       std::max(0.0, out - elementwise("copy", sent * h - stays));
     std::vector<double> own;
     for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {gather, middle + forward, sum});
     for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {gather, middle + backward, sum});

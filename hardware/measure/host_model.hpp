@@ -55,6 +55,9 @@ class HostModel {
   /// Phases of an expert step, as ExpertStepRecord::phases.
   std::vector<std::vector<double>> expert_phases(const ExpertStepShape&) const;
 
+  /// One copy into or out of a mailbox whose other end is another core's, seconds.
+  double half_message(std::int64_t floats) const;
+
   struct TableError {
     std::string table;
     std::size_t points;
