@@ -84,8 +84,8 @@ unsigned blocks_for(std::int64_t items) {
 }  // namespace
 
 void copy_kernel(const void* from, void* to, std::int64_t vectors, cudaStream_t stream, int blocks) {
-  copy_all < < < blocks > 0 ? static_cast<unsigned>(blocks) : blocks_for(vectors), kThreads, 0,
-      stream >>> (static_cast<const uint4*>(from), static_cast<uint4*>(to), vectors);
+  const unsigned grid = blocks > 0 ? static_cast<unsigned>(blocks) : blocks_for(vectors);
+  copy_all<<<grid, kThreads, 0, stream>>>(static_cast<const uint4*>(from), static_cast<uint4*>(to), vectors);
 }
 
 void norm_kernel(const void* x, void* y, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
