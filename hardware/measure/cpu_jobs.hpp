@@ -16,8 +16,8 @@ struct StepJob {
 
 /// Messages and ring all-reduces between two ranks, 1 KiB to 1 MiB (quick) or 4 MiB.
 std::vector<StepJob> exchange_jobs(bool quick);
-/// Schedules on 2 ranks (and 4, where there are cores for them), a data-parallel step, an expert step of compute and one
-/// with many copies. Ranks are pinned, a core each, as those of the exchanges are.
+/// Schedules on 2 ranks (and 4, where there are cores for them), a data-parallel step and an expert step. Ranks are
+/// pinned, a core each, as those of the exchanges are.
 std::vector<StepJob> step_jobs();
 /// One run to warm up, then `samples` more that are kept.
 void run_steps(std::vector<StepJob>&, int samples);

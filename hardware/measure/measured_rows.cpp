@@ -18,8 +18,7 @@ struct MemoryName {
   const char* measured;
   MemoryKernel kernel;
 };
-// The host's mask (an activation backwards) is left out: it is several times slower a byte than its forward kernel, and
-// one table cannot hold both.
+// The host's mask (an activation backwards) is left out: one table of bytes cannot hold two kernels.
 constexpr MemoryName kMemoryNames[] = {{"copy", MemoryKernel::copy},       {"add", MemoryKernel::add},
                                        {"norm", MemoryKernel::norm},       {"cast", MemoryKernel::cast},
                                        {"permute", MemoryKernel::permute}, {"swiglu", MemoryKernel::activation},
