@@ -1,5 +1,6 @@
 // shardplan simulate: one layout, one step.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "cli/step_text.hpp"
 #include "cli/verbs.hpp"
 #include "layouts/step/unpriced.hpp"
+#include "models/documents.hpp"
 
 namespace shardplan {
 namespace {
@@ -50,6 +52,19 @@ RankSpread read_spread(const Options& o) {
   return out;
 }
 
+DocumentMask mask_of(const StepQuestion& q) {
+  return document_mask(static_cast<double>(q.workload.seq_len), q.options.mean_document);
+}
+
+std::string documents_text(const StepQuestion& q) {
+  const DocumentMask mask = mask_of(q);
+  return "documents   of " + text_of_count(std::llround(q.options.mean_document)) +
+         " tokens on average: " + text_of_percent(mask.share) + " of a whole causal mask, " +
+         text_of_percent(mask.sd / mask.share) + " more or less from sequence to sequence" +
+         (q.stack.attention == AttentionLibrary::unfused ? "; unfused attention computes the whole mask" : "") +
+         "; model FLOPs and MFU count the whole mask\n";
+}
+
 void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& memory, const CommonOptions& o) {
   std::printf("%s on %lld x %s, sequence %lld, global batch %lld, %s\n", q.model->name.c_str(),
               static_cast<long long>(q.layout.gpus()), q.pricer->cluster().name.c_str(),
@@ -57,6 +72,7 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
               o.precision.c_str());
   std::printf("layout %s (stack %s, rates %s, network %s)\n\n", layout_text(q.layout).c_str(), q.stack.name.c_str(),
               o.rates.c_str(), o.network.c_str());
+  if (q.options.mean_document > 0) std::printf("%s", documents_text(q).c_str());
   std::printf("step time   %s   (80 %% interval %s to %s)\n", text_of_seconds(s.step_time_s).c_str(),
               text_of_seconds(s.low_s).c_str(), text_of_seconds(s.high_s).c_str());
   std::printf("rate        %s tokens/s per GPU; %s\n", text_of_number(tokens_per_second_per_gpu(q, s), 4).c_str(),
@@ -116,6 +132,11 @@ void run(const Options& o) {
   out["stack"] = q.stack.name;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
+  if (q.options.mean_document > 0) {
+    const DocumentMask mask = mask_of(q);
+    out["documents"] = {
+        {"mean_tokens", q.options.mean_document}, {"attention_share", mask.share}, {"attention_share_sd", mask.sd}};
+  }
   add_step_json(out, q, s, memory);
   out["critical_path"] = critical_path_json(s);
   if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, q, s);

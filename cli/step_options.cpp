@@ -18,6 +18,10 @@ void add_step_options(CLI::App& verb, StepOptionTexts& o) {
   verb.add_option("--redundant", o.redundant, "further copies of hot experts")->default_str(o.redundant);
   verb.add_option("--capacity-factor", o.capacity_factor, "0 = dropless")->default_str(o.capacity_factor);
   verb.add_option("--seed", o.seed, "of the skew")->default_str(o.seed);
+  verb.add_option(
+      "--documents", o.documents,
+      "mean tokens of packed documents that do not attend to each other (2k), lengths exponential; default: "
+      "one document a sequence");
   verb.add_option("--without", o.without, "switch effects off by name, separated by commas: " + effects_text());
 }
 
@@ -96,6 +100,11 @@ StepOptions read_step_options(const StepOptionTexts& o, const CommonOptions& com
   out.network = read_fidelity(common);
   out.without = parse_effects(o.without, "--without");
   read_routing(o, model, workload, out.routing);
+  if (!o.documents.empty()) {
+    const std::int64_t mean = parse_binary_count(o.documents, "--documents");
+    if (mean < 1) throw InputError("--documents", "a document has at least one token");
+    out.mean_document = static_cast<double>(mean);
+  }
   return out;
 }
 

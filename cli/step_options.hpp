@@ -14,7 +14,7 @@ namespace shardplan {
 
 struct StepOptionTexts {
   std::string routing = "balanced", skew = "none", nodes_per_token, redundant = "0", capacity_factor = "0", seed = "1";
-  std::string without;
+  std::string documents, without;
 };
 
 void add_step_options(CLI::App&, StepOptionTexts&);

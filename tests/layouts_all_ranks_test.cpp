@@ -236,6 +236,27 @@ TEST_CASE("equal ranks wait for the slowest: nothing on one GPU, more on more, a
   CHECK(drawn == Approx(expected).epsilon(0.25));
 }
 
+TEST_CASE("packed documents: less attention, and a wait that grows with replicas and shrinks with micro-batches") {
+  const auto step = [](const char* layout, std::int64_t gpus, std::int64_t batch, double mean) {
+    Asked a("llama-3.1-8b", "h100-sxm", layout, gpus, batch, 32768);
+    a.q.options.spread.expected = 0;
+    a.q.options.mean_document = mean;
+    return simulate_step(a.q);
+  };
+  const StepReport whole = step("tp4 dp2", 8, 8, 0), one = step("tp4 dp2", 8, 8, 1e12),
+                   many = step("tp4 dp2", 8, 8, 2048);
+  CHECK(one.step_time_s == Approx(whole.step_time_s).epsilon(1e-3));
+  CHECK(whole.slowest_rank_s == 0);
+  // 32,768 tokens of 2,048 on average: 11.7 % of the mask; shorter attention runs at a lower rate.
+  const double share = many.busiest.part(Part::attention) / whole.busiest.part(Part::attention);
+  CHECK(share > 0.117);
+  CHECK(share < 0.25);
+  CHECK(many.slowest_rank_s > 0);
+  const auto wait = [](const StepReport& s) { return s.slowest_rank_s / s.busiest.part(Part::attention); };
+  CHECK(wait(step("tp4 dp32", 128, 128, 2048)) > 1.5 * wait(many));
+  CHECK(wait(step("tp4 dp2", 8, 32, 2048)) == Approx(0.5 * wait(many)).epsilon(1e-9));
+}
+
 TEST_CASE("a straggler that is no rank of the job is named") {
   Asked a("llama-3.1-8b", "h100-sxm", "tp2 pp4 dp4", 32, 64);
   a.q.options.spread.stragglers = {{32, 2.0}};

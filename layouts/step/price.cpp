@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "layouts/expert_layer.hpp"
+#include "models/documents.hpp"
 
 namespace shardplan {
 
@@ -103,7 +104,20 @@ Price StepPricer::attention(AttentionShape a) const {
     a.head_dim = up(a.head_dim);
     a.v_head_dim = up(a.v_head_dim);
   }
-  const Price price = q_.pricer->kernels().attention(a);
+  // Fused kernels skip the blocks between documents: each row has a share of its keys, as in a shorter sequence. The
+  // unfused product computes them all.
+  double copies = 1;
+  if (q_.options.mean_document > 0 && a.library != AttentionLibrary::unfused) {
+    const double share = document_mask(static_cast<double>(q_.workload.seq_len), q_.options.mean_document).share;
+    const auto shorter = [&](std::int64_t n) {
+      return std::max<std::int64_t>(1, std::llround(share * static_cast<double>(n)));
+    };
+    const std::int64_t rows = a.q_len;
+    a.kv_len = shorter(a.kv_len);
+    if (a.causal) a.q_len = shorter(a.q_len);
+    copies = static_cast<double>(rows) / static_cast<double>(a.q_len);
+  }
+  const Price price = times(q_.pricer->kernels().attention(a), copies);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
   return times(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);
 }

@@ -25,6 +25,7 @@ class StepPricer {
 
   Price gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType, GemmPass, bool accumulate_fp32 = false) const;
   Price grouped(const GroupedGemm&) const;
+  /// Of a whole causal mask, or of packed documents' share of it where the question has them.
   Price attention(AttentionShape) const;
   Price memory(MemoryKernel, double bytes) const;
   Price collective(Collective, double bytes, const GroupShape&) const;

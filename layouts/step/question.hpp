@@ -86,6 +86,7 @@ struct StepOptions {
   bool all_ranks = false;     // price and replay every rank, not one of each kind
   bool keep_trace = false;    // fill StepReport::critical and trace
   RankSpread spread;
+  double mean_document = 0;  // tokens of packed documents whose attention ends at their bounds; 0 = one a sequence
 
   bool on(Effect e) const { return (without >> static_cast<unsigned>(e) & 1u) == 0; }
 };

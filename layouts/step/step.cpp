@@ -10,6 +10,7 @@
 #include "layouts/step/flops.hpp"
 #include "layouts/step/pipeline.hpp"
 #include "layouts/step/timeline.hpp"
+#include "models/documents.hpp"
 #include "models/flops.hpp"
 #include "sim/schedules.hpp"
 
@@ -47,6 +48,17 @@ double slowest_rank(const StepQuestion& q, const Cost& busiest) {
   for (const Part part : {Part::gemm, Part::attention, Part::elementwise, Part::experts, Part::vocabulary})
     kernels += busiest.part(part);
   return spread.expected * expected_largest(static_cast<double>(q.layout.gpus())) * kernels;
+}
+
+/// Seconds that the replicas wait for the one whose packed documents are the longest: attention of a micro-batch varies
+/// with the relative spread of its mask, over a step's m micro-batches of mbs sequences by 1 / sqrt(m mbs), and the
+/// largest of dp replicas decides. Leaves out bubbles inside a pipeline between long and short micro-batches.
+double longest_documents(const StepQuestion& q, const Cost& busiest, std::int64_t microbatches) {
+  if (q.options.mean_document <= 0 || !q.options.on(Effect::jitter) || q.stack.attention == AttentionLibrary::unfused)
+    return 0;
+  const DocumentMask mask = document_mask(static_cast<double>(q.workload.seq_len), q.options.mean_document);
+  const double sequences = static_cast<double>(microbatches * q.layout.mbs);
+  return expected_largest(q.layout.dp) * mask.sd / mask.share / std::sqrt(sequences) * busiest.part(Part::attention);
 }
 
 }  // namespace
@@ -133,7 +145,7 @@ StepReport simulate_step(const StepQuestion& q) {
   out.optimizer_s = optimizer;
   out.gather_exposed_s = gather_exposed(q, p, r, dp);
   if (q.options.rates == Rates::calibrated && q.options.on(Effect::fixed_cost)) out.fixed_s = q.stack.constants.step_s;
-  out.slowest_rank_s = slowest_rank(q, out.busiest);
+  out.slowest_rank_s = slowest_rank(q, out.busiest) + longest_documents(q, out.busiest, out.microbatches);
   out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.slowest_rank_s + out.optimizer_s +
                     out.gather_exposed_s + out.fixed_s;
   // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs the
