@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "sim/schedules.hpp"
+#include "sim/steady.hpp"
 
 namespace shardplan {
 
@@ -109,7 +110,10 @@ InFlight in_flight(const Layout& l, std::int64_t microbatches) {
   q.chunks = l.slices_per_rank();
   q.group = l.group;
   if (const auto reason = row.refuse(q)) throw InputError("schedule", *reason);
-  return in_flight_of(row.order(q), l);
+  // A steady state repeats its moments: one period of it shows them all.
+  const ShortStep step = short_step(q);
+  const Order order = row.order(step.question);
+  return in_flight_of(step.periods == 0 || steady_order(order, step.period) ? order : row.order(q), l);
 }
 
 std::string in_flight_key(const Layout& l, std::int64_t microbatches) {

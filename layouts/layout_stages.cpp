@@ -55,40 +55,52 @@ int rank_of(const Layout& l, int slice) {
   return std::min(slice, l.pp - 1 - slice);
 }
 
-Load load_of(const Layout& l, const Work& work, const Counts& counts) {
-  std::vector<double> ranks(static_cast<std::size_t>(l.pp), 0.0);
+/// Where a layout puts the pieces of the work.
+struct Cut {
+  const Work& work;
+  std::vector<int> rank;              // of every slice
+  mutable std::vector<double> ranks;  // load_of's sums, kept because it is asked thousands of times
+
+  Cut(const Layout& l, const Work& w) : work(w), ranks(static_cast<std::size_t>(l.pp)) {
+    for (int s = 0; s < l.slices(); ++s) rank.push_back(rank_of(l, s));
+  }
+  int slices() const { return static_cast<int>(rank.size()); }
+};
+
+Load load_of(const Cut& cut, const Counts& counts) {
+  std::fill(cut.ranks.begin(), cut.ranks.end(), 0.0);
   Load out;
   int first = 0;
-  for (int s = 0; s < static_cast<int>(counts.size()); ++s) {
+  for (int s = 0; s < cut.slices(); ++s) {
     const int next = first + counts[s];
-    double load = work.before[next] - work.before[first];
-    if (s + 1 == static_cast<int>(counts.size())) load += work.head;
+    double load = cut.work.before[next] - cut.work.before[first];
+    if (s + 1 == cut.slices()) load += cut.work.head;
     out.slice = std::max(out.slice, load);
-    ranks[static_cast<std::size_t>(rank_of(l, s))] += load;
+    cut.ranks[cut.rank[s]] += load;
     first = next;
   }
-  out.rank = *std::max_element(ranks.begin(), ranks.end());
+  out.rank = *std::max_element(cut.ranks.begin(), cut.ranks.end());
   return out;
 }
 
 /// One layer after another to the slice whose rank, then which itself, has least work; ties to the later slice, whose
 /// rank keeps fewer micro-batches alive.
-Counts water_filled(const Layout& l, const Work& work) {
-  const int layers = static_cast<int>(work.before.size()) - 1, slices = l.slices();
-  const double mean = work.before.back() / layers;
+Counts water_filled(const Cut& cut) {
+  const int layers = static_cast<int>(cut.work.before.size()) - 1, slices = cut.slices();
+  const double mean = cut.work.before.back() / layers;
   Counts counts(static_cast<std::size_t>(slices), 0);
-  std::vector<double> ranks(static_cast<std::size_t>(l.pp), 0.0), own(static_cast<std::size_t>(slices), 0.0);
-  own.back() = work.head;
-  ranks[static_cast<std::size_t>(rank_of(l, slices - 1))] = work.head;
+  std::vector<double> ranks(cut.ranks.size(), 0.0), own(static_cast<std::size_t>(slices), 0.0);
+  own.back() = cut.work.head;
+  ranks[cut.rank.back()] = cut.work.head;
   for (int i = 0; i < layers; ++i) {
     int best = 0;
     for (int s = 1; s < slices; ++s) {
-      const double a = ranks[rank_of(l, s)], b = ranks[rank_of(l, best)];
+      const double a = ranks[cut.rank[s]], b = ranks[cut.rank[best]];
       if (a < b || (a == b && own[s] <= own[best])) best = s;
     }
     ++counts[best];
     own[best] += mean;
-    ranks[rank_of(l, best)] += mean;
+    ranks[cut.rank[best]] += mean;
   }
   return counts;
 }
@@ -100,17 +112,17 @@ bool better(const Load& a, const Load& b) {
 }
 
 /// Models whose layers differ (first layers dense): move one layer's worth between any two slices while that helps.
-void improve(const Layout& l, const Work& work, Counts& counts) {
-  const int slices = static_cast<int>(counts.size());
+void improve(const Cut& cut, Counts& counts) {
+  const int slices = cut.slices();
   if (slices > 128) return;
-  Load now = load_of(l, work, counts);
+  Load now = load_of(cut, counts);
   for (int round = 0; round < 64; ++round) {
     bool moved = false;
     for (int from = 0; from < slices && !moved; ++from) {
       for (int to = 0; to < slices && !moved; ++to) {
         if (from == to || counts[from] == 0) continue;
         --counts[from], ++counts[to];
-        const Load next = load_of(l, work, counts);
+        const Load next = load_of(cut, counts);
         moved = better(next, now);
         if (moved) now = next;
         if (!moved) ++counts[from], --counts[to];
@@ -134,12 +146,13 @@ Counts automatic(const Layout& l, const Model& m) {
   const Work work = work_of(m);
   const int layers = static_cast<int>(m.layers.size()), slices = l.slices();
   if (slices == 1) return {layers};
-  Counts balanced = water_filled(l, work);
-  if (!work.uniform) improve(l, work, balanced);
+  const Cut cut(l, work);
+  Counts balanced = water_filled(cut);
+  if (!work.uniform) improve(cut, balanced);
   Counts best;
   for (Counts c :
        {counted(layers, slices, 0, 0), counted(layers, slices, 0, 1), counted(layers, slices, 1, 1), balanced}) {
-    if (!c.empty() && (best.empty() || better(load_of(l, work, c), load_of(l, work, best)))) best = std::move(c);
+    if (!c.empty() && (best.empty() || better(load_of(cut, c), load_of(cut, best)))) best = std::move(c);
   }
   return best;
 }

@@ -163,3 +163,26 @@ TEST_CASE("a group with some of a node's GPUs may reach only part of their NICs"
   CHECK(seconds(8, 0.5) == seconds(8, 1));  // a whole node: every ring leaves where it entered
   CHECK(seconds(1, 0.5) == seconds(1, 1));  // one GPU, one NIC
 }
+
+TEST_CASE("a step long enough to leave most of its steady state out of the replay takes what the whole one takes") {
+  // Asking for a trace replays every pass.
+  for (const char* layout : {"tp2 pp4", "tp2 pp4 vpp4 zero2", "tp2 pp4 schedule=zb-h1", "tp2 pp4 schedule=zb-v",
+                             "tp2 pp4 schedule=dualpipe", "tp2 pp4 vpp2 schedule=looped-bfs"}) {
+    INFO(layout);
+    Bench b("llama-3.1-8b", "h100-sxm", layout, 16, 8192, 131'072);
+    const StepReport s = simulate_step(b.question);
+    b.question.options.keep_trace = true;
+    const StepReport whole = simulate_step(b.question);
+    CHECK(s.step_time_s == Approx(whole.step_time_s).epsilon(1e-10));
+    CHECK(s.busy_s == Approx(whole.busy_s).epsilon(1e-10));
+    CHECK(s.bubble_s == Approx(whole.bubble_s).epsilon(1e-6));
+    CHECK(s.reduce_exposed_s == Approx(whole.reduce_exposed_s).epsilon(1e-6).margin(1e-9));
+    CHECK(s.busiest.device() == Approx(whole.busiest.device()).epsilon(1e-10));
+    CHECK(s.launch_s == Approx(whole.launch_s).epsilon(1e-6).margin(1e-9));
+    CHECK(s.blocking_s == Approx(whole.blocking_s).epsilon(1e-10).margin(1e-9));
+    CHECK(s.over_ideal == Approx(whole.over_ideal).epsilon(1e-6));
+    CHECK(s.over_total == Approx(whole.over_total).epsilon(1e-6));
+    CHECK(s.window == Approx(whole.window).epsilon(1e-6));
+    CHECK(s.ranks.back().finish == Approx(whole.ranks.back().finish).epsilon(1e-10));
+  }
+}

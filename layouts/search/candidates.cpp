@@ -138,6 +138,7 @@ class Enumerator {
       const bool allowed =
           std::find(stack_.schedules.begin(), stack_.schedules.end(), row.name) != stack_.schedules.end();
       if (!(space_.any ? row.name != "zb-auto" : allowed)) continue;
+      if (row.name == "interleaved-free") continue;                   // no word of layouts
       if (row.name == "gpipe" || row.name == "looped-bfs") continue;  // 1f1b has its time at a fraction of its memory
       Layout next = layout;
       next.schedule = std::string(row.name);
@@ -174,12 +175,6 @@ class Enumerator {
     c.layout = layout;
     if (const auto why = refuse_layout(layout, model_, workload_, space_.gpus)) {
       ++refused_[reason_kind(*why)];
-      return;
-    }
-    try {
-      split_stages(layout, model_);
-    } catch (const InputError& e) {
-      ++refused_[reason_kind(e.what())];
       return;
     }
     ScheduleQuestion ask;

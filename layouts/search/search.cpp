@@ -1,6 +1,7 @@
 #include "layouts/search/search.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/errors.hpp"
 #include "layouts/step/price.hpp"
@@ -72,9 +73,16 @@ class Search {
     return s;
   }
 
+  /// The words that candidates differ in decide nothing else of the split.
+  const std::vector<StageSlice>& slices_of(const Layout& l) {
+    const auto [kept, fresh] = slices_.try_emplace({l.pp, l.slices(), l.placement()});
+    if (fresh) kept->second = split_stages(l, *q_.model);
+    return kept->second;
+  }
+
   void fit(const Candidate& c) {
     // Slices and micro-batches in flight do not depend on what is recomputed.
-    const std::vector<StageSlice> slices = split_stages(c.layout, *q_.model);
+    const std::vector<StageSlice>& slices = slices_of(c.layout);
     const std::int64_t m = microbatches(c.layout, q_.workload);
     auto [kept, fresh] = flights_.try_emplace(in_flight_key(c.layout, m));
     if (fresh) kept->second = in_flight(c.layout, m);
@@ -88,7 +96,8 @@ class Search {
         continue;
       }
       Open o{layout, std::move(memory), 0, layout_text(layout)};
-      o.bound = q_.objective == Objective::memory ? o.memory.peak_bytes() : step_lower_bound(step_question(layout));
+      o.bound =
+          q_.objective == Objective::memory ? o.memory.peak_bytes() : step_lower_bound(step_question(layout), slices);
       open_.push_back(std::move(o));
       return;
     }
@@ -142,6 +151,7 @@ class Search {
 
   const PlanQuestion& q_;
   std::map<std::string, InFlight> flights_;
+  std::map<std::tuple<int, int, Placement>, std::vector<StageSlice>> slices_;
   PlanAnswer answer_;
   std::vector<Open> open_;
 };

@@ -23,11 +23,12 @@ double message_bytes(const StepQuestion& q) {
 }
 
 /// One shelf a thread: a Replayer's buffers are not to be shared. Emptied when it has grown large.
-CompiledOrder& compiled_order(const ScheduleRow& schedule, const ScheduleQuestion& ask) {
+CompiledOrder& compiled_order(const ScheduleRow& schedule, const ShortStep& step) {
+  const ScheduleQuestion& ask = step.question;
   constexpr std::size_t kMost = 64;
-  using Key = std::tuple<std::string_view, int, int, int, int>;
+  using Key = std::tuple<std::string_view, int, int, int, int, bool>;
   thread_local std::map<Key, std::unique_ptr<CompiledOrder>> shelf;
-  const Key key{schedule.name, ask.ranks, ask.microbatches, ask.chunks, ask.group};
+  const Key key{schedule.name, ask.ranks, ask.microbatches, ask.chunks, ask.group, step.periods > 0};
   const auto found = shelf.find(key);
   if (found != shelf.end()) return *found->second;
   if (shelf.size() >= kMost) shelf.clear();
@@ -35,7 +36,25 @@ CompiledOrder& compiled_order(const ScheduleRow& schedule, const ScheduleQuestio
   options.keep_pass_times = true;
   Order order = schedule.order(ask);
   Replayer replayer(order, options);
-  return *(shelf[key] = std::make_unique<CompiledOrder>(CompiledOrder{std::move(order), std::move(replayer)}));
+  auto fresh = std::make_unique<CompiledOrder>(CompiledOrder{std::move(order), std::move(replayer)});
+  if (step.periods > 0) fresh->steady = steady_order(fresh->order, step.period);
+  return *(shelf[key] = std::move(fresh));
+}
+
+/// Whole, or without most of the steady state where order and times have one. `p` has its times.
+void choose_length(Pipeline& p, const ScheduleRow& schedule, const ScheduleQuestion& ask) {
+  for (int longer = 0;; ++longer) {
+    const ShortStep step = short_step(ask, longer);
+    p.compiled = &compiled_order(schedule, step);
+    if (step.periods == 0) return;
+    if (!p.compiled->steady) break;
+    if (const auto seconds = steady_seconds(*p.compiled->steady, p.compiled->replayer.run(p.times))) {
+      p.periods = step.periods;
+      p.period_s = *seconds;
+      return;
+    }
+  }
+  p.compiled = &compiled_order(schedule, ShortStep{ask});
 }
 
 }  // namespace
@@ -60,7 +79,8 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   p.stages = price_stages(q, groups, p.slices);
   if (const auto why = schedule.refuse(ask))
     throw InputError("--layout", "schedule " + std::string(schedule.name) + ": " + *why);
-  p.compiled = &compiled_order(schedule, ask);
+  const bool each_pass = q.options.keep_trace || q.options.all_ranks || q.options.spread.any();
+  p.compiled = &compiled_order(schedule, each_pass ? ShortStep{ask} : short_step(ask));
   const Order& order = p.compiled->order;
   const StepPricer price(q);
   if (l.pp > 1 && q.options.on(Effect::p2p)) {
@@ -93,6 +113,7 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
         pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass +
         p.held(PassKind::overlapped, at);
   }
+  if (!each_pass) choose_length(p, schedule, ask);
   return p;
 }
 
@@ -111,6 +132,20 @@ double Pipeline::held(PassKind kind, std::int32_t stage) const {
     default:
       return 0;
   }
+}
+
+const Replay& Pipeline::replay() {
+  const Replay& r = compiled->replayer.run(times);
+  if (periods == 0) return r;
+  longer_ = extended(*compiled->steady, r, period_s, periods);
+  return longer_;
+}
+
+double Pipeline::times_run(std::size_t rank, std::size_t position) const {
+  if (periods == 0) return 1;
+  const SteadyOrder& s = *compiled->steady;
+  const auto at = static_cast<std::int32_t>(position);
+  return at < s.cut[rank] && at >= s.cut[rank] - s.passes[rank] ? 1 + static_cast<double>(periods) : 1;
 }
 
 std::vector<std::int32_t> Pipeline::held_by(int rank) const {

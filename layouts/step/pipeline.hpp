@@ -1,11 +1,14 @@
 #pragma once
 // The passes of a step with their times, ready to be replayed.
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "layouts/step/cost.hpp"
 #include "layouts/step/question.hpp"
 #include "layouts/step/stage_cost.hpp"
 #include "sim/replay.hpp"
+#include "sim/steady.hpp"
 
 namespace shardplan {
 
@@ -13,6 +16,7 @@ namespace shardplan {
 struct CompiledOrder {
   Order order;
   Replayer replayer;
+  std::optional<SteadyOrder> steady = {};  // of a short step that stands for a long one
 };
 
 struct Pipeline {
@@ -20,6 +24,9 @@ struct Pipeline {
   std::vector<StageSlice> slices;
   std::vector<StageCost> stages;  // by layer slot
   PassTimes times;
+  // A very long step is replayed without most of its steady state (sim/steady.hpp): periods left out, seconds of each.
+  std::int64_t periods = 0;
+  double period_s = 0;
   double hop = 0;      // seconds of one message
   double pass_s = 0;   // bookkeeping of a pass, in its time
   double between = 0;  // seconds from a pass's end to its message's arrival: hop, or 0 where the passes copy
@@ -34,11 +41,19 @@ struct Pipeline {
   const StageCost& stage(std::int32_t s) const {
     return stages[static_cast<std::size_t>(order().layer_slot[static_cast<std::size_t>(s)])];
   }
+  /// Of the whole step; valid until the next replay of the same order.
+  const Replay& replay();
+  /// How often the step runs the pass that stands here in the order: once, or once a period of the steady state.
+  double times_run(std::size_t rank, std::size_t position) const;
   /// Virtual stages that a pipeline rank holds.
   std::vector<std::int32_t> held_by(int rank) const;
+
+ private:
+  Replay longer_;  // with the periods left out
 };
 
-/// Prices the stages and compiles the schedule. InputError where the schedule refuses.
+/// Prices the stages and compiles the schedule. InputError where the schedule refuses. Every pass stands in the order
+/// where the question asks for a trace, for every rank, or for jitter.
 Pipeline build_pipeline(const StepQuestion&, const Groups&, std::int64_t microbatches);
 
 /// Seconds of a forward and a backward pass that run as a pair: their all-to-alls hide under the other's compute.

@@ -65,9 +65,13 @@ double longest_documents(const StepQuestion& q, const Cost& busiest, std::int64_
 
 double step_lower_bound(const StepQuestion& q) {
   check(q);
+  return step_lower_bound(q, split_stages(q.layout, *q.model));
+}
+
+double step_lower_bound(const StepQuestion& q, const std::vector<StageSlice>& slices) {
   const Groups groups = groups_of(q.layout, q.pricer->cluster());
   const auto m = static_cast<double>(microbatches(q.layout, q.workload));
-  const std::vector<StageCost> stages = price_stages(q, groups, split_stages(q.layout, *q.model));
+  const std::vector<StageCost> stages = price_stages(q, groups, slices);
   const ScheduleRow& schedule = find_schedule(q.layout.schedule_name());
   const double contention = StepPricer(q).contention(Part::ep);
   const DataParallel dp(q, groups);
@@ -103,11 +107,11 @@ StepReport simulate_step(const StepQuestion& q) {
   check(q);
   const Groups groups = groups_of(q.layout, q.pricer->cluster());
   out.microbatches = microbatches(q.layout, q.workload);
-  const Pipeline p = build_pipeline(q, groups, out.microbatches);
+  Pipeline p = build_pipeline(q, groups, out.microbatches);
   const bool disturbed = q.options.all_ranks || q.options.spread.any();
   JobReplay job;
   if (disturbed) job = replay_job(q, groups, p);
-  const Replay& r = disturbed ? job.merged : p.compiled->replayer.run(p.times);
+  const Replay& r = disturbed ? job.merged : p.replay();
   const DataParallel dp(q, groups);
 
   out.pipeline_s = r.makespan;
@@ -130,11 +134,13 @@ StepReport simulate_step(const StepQuestion& q) {
     optimizer = std::max(optimizer, dp.optimizer(held));
     out.ranks.push_back(step);
   }
-  for (const Pass& pass : p.order().passes[static_cast<std::size_t>(out.busiest_rank)]) {
-    const PassWork work = work_of(q, p, pass);
-    out.busiest += work.device;
-    out.launch_s += work.launch;
-    out.blocking_s += work.sends;
+  const auto busiest = static_cast<std::size_t>(out.busiest_rank);
+  for (std::size_t i = 0; i < p.order().passes[busiest].size(); ++i) {
+    const PassWork work = work_of(q, p, p.order().passes[busiest][i]);
+    const double times = p.times_run(busiest, i);
+    out.busiest.add(work.device, times);
+    out.launch_s += times * work.launch;
+    out.blocking_s += times * work.sends;
   }
   const double busy = r.ranks[static_cast<std::size_t>(out.busiest_rank)].busy;
   // Jitter and stragglers: what the slowest replica's rank ran longer than its priced passes.

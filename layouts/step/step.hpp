@@ -90,5 +90,7 @@ StepReport simulate_step(const StepQuestion&);
 
 /// A time that no replay of this layout can beat, from the same prices: the search prunes with it.
 double step_lower_bound(const StepQuestion&);
+/// The same of a layout known to be legal, with its split_stages.
+double step_lower_bound(const StepQuestion&, const std::vector<StageSlice>& slices);
 
 }  // namespace shardplan
