@@ -5,28 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/number_text.hpp"
+#include "sim/pass_text.hpp"
 
 namespace shardplan {
 namespace {
 
 using nlohmann::ordered_json;
 constexpr std::size_t kNamed = 3;  // changes that are named
-
-const char* kind_name(PassKind kind) {
-  switch (kind) {
-    case PassKind::forward:
-      return "forward";
-    case PassKind::backward:
-      return "backward";
-    case PassKind::input_grad:
-      return "input_grad";
-    case PassKind::weight_grad:
-      return "weight_grad";
-    case PassKind::overlapped:
-      return "overlapped";
-  }
-  return "";
-}
 
 std::size_t largest_part(const Cost& work) {
   return static_cast<std::size_t>(std::max_element(work.parts.begin(), work.parts.end()) - work.parts.begin());
@@ -67,7 +52,7 @@ std::string critical_path_text(const StepReport& s) {
   for (const CriticalShare& share : c.shares) passes += share.seconds;
   const CriticalShare& first = c.shares.front();
   const std::size_t part = largest_part(first.work);
-  std::string out = "held by     " + spaced(kind_name(first.kind)) + " passes of pipeline rank " +
+  std::string out = "held by     " + spaced(pass_kind_name(first.kind)) + " passes of pipeline rank " +
                     std::to_string(first.rank) + ", " + text_of_seconds(first.seconds) + " of the " +
                     text_of_seconds(s.step_time_s) + " (most of it " + std::string(kPartNames[part]) + ", " +
                     text_of_seconds(first.work.parts[part]) + ")\n";
@@ -85,7 +70,7 @@ ordered_json critical_path_json(const StepReport& s) {
   for (const CriticalShare& share : c.shares) {
     const std::size_t part = largest_part(share.work);
     out["passes"].push_back({{"pipeline_rank", share.rank},
-                             {"kind", kind_name(share.kind)},
+                             {"kind", pass_kind_name(share.kind)},
                              {"count", share.passes},
                              {"seconds", share.seconds},
                              {"largest_part", std::string(kPartNames[part])},

@@ -45,24 +45,6 @@ KernelWork work_at(const KernelTable& table, const LogGrid::Logs& at) {
   return attention_work({std::exp(at[0]), std::exp(at[1]), std::exp(at[2]), std::exp(at[3])}, bytes, kv_bytes);
 }
 
-/// Along every increasing axis: running maximum from below (sign +1) or running minimum from above (sign -1).
-void sweep(const LogGrid& grid, std::vector<double>& values, const std::vector<bool>& increasing, int sign) {
-  std::size_t stride = values.size();
-  for (std::size_t a = 0; a < grid.rank(); ++a) {
-    const std::size_t n = grid.axes()[a].nodes.size();
-    stride /= n;
-    if (!increasing[a]) continue;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (sign > 0) {
-        if (i / stride % n > 0) values[i] = std::max(values[i], values[i - stride]);
-      } else {
-        const std::size_t j = values.size() - 1 - i;
-        if (j / stride % n + 1 < n) values[j] = std::min(values[j], values[j + stride]);
-      }
-    }
-  }
-}
-
 void extend(KernelTable& table) {
   const LogGrid inner = table.grid;
   std::vector<GridAxis> axes;
@@ -95,10 +77,10 @@ void extend(KernelTable& table) {
   }
   LogGrid grid(std::move(axes), std::move(values));
   // Outer nodes between the measured ones below and above them, then the running maximum: measured nodes cannot move.
-  sweep(grid, least, increasing, 1);
-  sweep(grid, most, increasing, -1);
+  run_monotone(grid, least, increasing, true);
+  run_monotone(grid, most, increasing, false);
   for (std::size_t i = 0; i < count; ++i) grid.values()[i] = std::min(std::max(grid.values()[i], least[i]), most[i]);
-  sweep(grid, grid.values(), increasing, 1);
+  run_monotone(grid, grid.values(), increasing, true);
   grid.set_measured(inner);
   table.grid = std::move(grid);
 }

@@ -89,20 +89,29 @@ std::vector<LogGrid::Corner> LogGrid::corners(const Logs& logs) const {
   return out;
 }
 
-double make_monotone(LogGrid& grid, const std::vector<bool>& increasing) {
-  std::vector<double>& values = grid.values();
-  std::vector<double> up = values, down = values;
+void run_monotone(const LogGrid& grid, std::vector<double>& values, const std::vector<bool>& increasing,
+                  bool from_below) {
   std::size_t stride = values.size();
   for (std::size_t a = 0; a < grid.rank(); ++a) {
     const std::size_t n = grid.axes()[a].nodes.size();
     stride /= n;
     if (!increasing[a]) continue;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if (i / stride % n > 0) up[i] = std::max(up[i], up[i - stride]);
-      const std::size_t j = values.size() - 1 - i;
-      if (j / stride % n + 1 < n) down[j] = std::min(down[j], down[j + stride]);
+      if (from_below) {
+        if (i / stride % n > 0) values[i] = std::max(values[i], values[i - stride]);
+      } else {
+        const std::size_t j = values.size() - 1 - i;
+        if (j / stride % n + 1 < n) values[j] = std::min(values[j], values[j + stride]);
+      }
     }
   }
+}
+
+double make_monotone(LogGrid& grid, const std::vector<bool>& increasing) {
+  std::vector<double>& values = grid.values();
+  std::vector<double> up = values, down = values;
+  run_monotone(grid, up, increasing, true);
+  run_monotone(grid, down, increasing, false);
   double most = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double mean = 0.5 * (up[i] + down[i]);

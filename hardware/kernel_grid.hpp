@@ -61,6 +61,10 @@ class LogGrid {
   std::vector<double> least_, most_;  // logs of the measured region, per axis
 };
 
+/// Along every axis marked in `increasing`: the running maximum from below (from_below) or the running minimum from
+/// above. `values` are of the grid's nodes.
+void run_monotone(const LogGrid&, std::vector<double>& values, const std::vector<bool>& increasing, bool from_below);
+
 /// Makes values nondecreasing along the axes marked in `increasing`: the mean of the running maximum from below and the
 /// running minimum from above, both monotone. Returns the largest change made.
 double make_monotone(LogGrid& grid, const std::vector<bool>& increasing);

@@ -1,5 +1,6 @@
 // DeepSeek and what grew from it: MoE 16B, V2, V3 (Kimi K2), V3.2, GLM-4.5 and GLM-5.
 #include <algorithm>
+#include <utility>
 
 #include "models/check_model.hpp"
 #include "models/hugging_face_parts.hpp"
@@ -72,6 +73,16 @@ void set_attention(Model& m, const Attention& a) {
   }
 }
 
+/// The dense and the sparse layer of V2 and V3, their experts left to the caller.
+std::pair<Layer, Layer> read_latent_layers(const Config& c, Model& m) {
+  Layer dense, sparse;
+  dense.attention = sparse.attention = read_multi_latent(c);
+  if (!c.stated("q_lora_rank"))
+    m.notes.push_back("q_lora_rank is not stated: the query projection is taken as not factored");
+  dense.mlp.width = read_width(c);
+  return {dense, sparse};
+}
+
 }  // namespace
 
 // DeepSeekMoE 16B: ordinary attention.
@@ -87,11 +98,7 @@ void read_deepseek(const Config& c, Model& m) {
 
 void read_deepseek_v2(const Config& c, Model& m) {
   read_frame(c, m, false);
-  Layer dense, sparse;
-  dense.attention = sparse.attention = read_multi_latent(c);
-  if (!c.stated("q_lora_rank"))
-    m.notes.push_back("q_lora_rank is not stated: the query projection is taken as not factored");
-  dense.mlp.width = read_width(c);
+  auto [dense, sparse] = read_latent_layers(c, m);
   Moe e = read_deepseek_experts(c, false);
   const std::string method = c.text_or({"topk_method"}, "greedy");
   if (method == "greedy") e.groups = e.groups_per_token = 1;
@@ -103,11 +110,7 @@ void read_deepseek_v2(const Config& c, Model& m) {
 
 void read_deepseek_v3(const Config& c, Model& m) {
   read_frame(c, m, false);
-  Layer dense, sparse;
-  dense.attention = sparse.attention = read_multi_latent(c);
-  if (!c.stated("q_lora_rank"))
-    m.notes.push_back("q_lora_rank is not stated: the query projection is taken as not factored");
-  dense.mlp.width = read_width(c);
+  auto [dense, sparse] = read_latent_layers(c, m);
   Moe e = read_deepseek_experts(c, true);
   if (!c.find({"scoring_func"})) e.score = RouterScore::sigmoid;
   const std::string method = c.text_or({"topk_method"}, "noaux_tc");

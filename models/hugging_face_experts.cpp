@@ -10,9 +10,7 @@ void read_mixtral(const Config& c, Model& m) {
   read_frame(c, m, false);
   Layer layer;
   layer.attention = read_grouped_query(c, m);
-  Moe e = read_experts(c, true);
-  e.width = read_width(c);
-  layer.moe = e;
+  layer.moe = read_wide_experts(c, true);
   fill_layers(c, m, layer);
   const std::int64_t window = c.count_or({"sliding_window"}, 0, kMostPositions);
   set_windows(c, m, window, [&](std::int64_t) { return window > 0; });
@@ -56,9 +54,7 @@ void read_olmoe(const Config& c, Model& m) {
   Layer layer;
   layer.attention = read_grouped_query(c, m);
   layer.attention.qk_norm = QkNorm::full_width;
-  Moe e = read_experts(c, false);
-  e.width = read_width(c);
-  layer.moe = e;
+  layer.moe = read_wide_experts(c, false);
   fill_layers(c, m, layer);
 }
 
@@ -69,8 +65,7 @@ void read_gpt_oss(const Config& c, Model& m) {
   layer.attention = read_grouped_query(c, m);
   refuse_unless(c, "attention_bias", true, "gpt-oss without biases");
   layer.attention.qkv_bias = layer.attention.output_bias = layer.attention.sinks = true;
-  Moe e = read_experts(c, true);
-  e.width = read_width(c);
+  Moe e = read_wide_experts(c, true);
   e.bias = e.router_bias = true;
   layer.moe = e;
   fill_layers(c, m, layer);
@@ -82,9 +77,7 @@ void read_grok(const Config& c, Model& m) {
   Layer layer;
   layer.norms = 4;
   layer.attention = read_grouped_query(c, m);
-  Moe e = read_experts(c, false);
-  e.width = read_width(c);
-  layer.moe = e;
+  layer.moe = read_wide_experts(c, false);
   fill_layers(c, m, layer);
 }
 
@@ -116,8 +109,7 @@ void read_minimax_m2(const Config& c, Model& m) {
   if (c.flag_or({"use_qk_norm"}, false)) layer.attention.qk_norm = QkNorm::full_width;
   const std::string kind = c.text_or({"qk_norm_type"}, "per_layer");
   if (kind != "per_layer") c.find({"qk_norm_type"})->fail("not modelled: \"" + kind + "\"");
-  Moe e = read_experts(c, true);
-  e.width = read_width(c);
+  Moe e = read_wide_experts(c, true);
   e.selection_bias = c.flag_or({"use_routing_bias"}, false);
   layer.moe = e;
   const auto shared = c.find({"shared_intermediate_size"});

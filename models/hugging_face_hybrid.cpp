@@ -96,9 +96,7 @@ void read_minimax_m1(const Config& c, Model& m) {
   read_frame(c, m, false);
   Layer layer;
   layer.attention = read_grouped_query(c, m);
-  Moe e = read_experts(c, true);
-  e.width = read_width(c);
-  layer.moe = e;
+  layer.moe = read_wide_experts(c, true);
   const auto shared = c.find({"shared_intermediate_size"});
   if (shared && shared->count(0, kMostFeatures) > 0) shared->fail("not modelled: MiniMax-M1 with a shared expert");
   for (const char* name : {"shared_moe_mode", "postnorm", "layernorm_full_attention_alpha",

@@ -108,6 +108,12 @@ Moe read_experts(const Config& c, bool renormalise) {
   return e;
 }
 
+Moe read_wide_experts(const Config& c, bool renormalise) {
+  Moe e = read_experts(c, renormalise);
+  e.width = read_width(c);
+  return e;
+}
+
 void fill_qwen_layers(const Config& c, Model& m, const Layer& dense, const Layer& sparse) {
   const std::int64_t step = c.count_or({"decoder_sparse_step"}, 1, kMostLayers);
   fill_layers(c, m, dense);

@@ -37,6 +37,8 @@ void refuse_unless(const Config& c, const char* name, bool wanted, const char* w
 Attention read_qwen3_attention(const Config& c, const Model& m);
 /// experts, top_k and the router's rule.
 Moe read_experts(const Config& c, bool renormalise);
+/// The same where an expert is as wide as the model's intermediate size.
+Moe read_wide_experts(const Config& c, bool renormalise);
 /// Qwen: every decoder_sparse_step-th layer is a mixture of experts, but for those of mlp_only_layers.
 void fill_qwen_layers(const Config& c, Model& m, const Layer& dense, const Layer& sparse);
 

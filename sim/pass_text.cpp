@@ -18,6 +18,22 @@ char pass_letter(PassKind kind) {
   return '?';
 }
 
+const char* pass_kind_name(PassKind kind) {
+  switch (kind) {
+    case PassKind::forward:
+      return "forward";
+    case PassKind::backward:
+      return "backward";
+    case PassKind::input_grad:
+      return "input_grad";
+    case PassKind::weight_grad:
+      return "weight_grad";
+    case PassKind::overlapped:
+      return "overlapped";
+  }
+  return "";
+}
+
 std::string pass_text(const Pass& pass) {
   if (pass.kind == PassKind::overlapped) {
     return "(" + std::to_string(pass.stage) + "F" + std::to_string(pass.microbatch) + ";" +

@@ -8,6 +8,8 @@
 namespace shardplan {
 
 char pass_letter(PassKind);
+/// "forward", "input_grad": as JSON keys and traces write it.
+const char* pass_kind_name(PassKind);
 std::string pass_text(const Pass&);
 
 }  // namespace shardplan

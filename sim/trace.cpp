@@ -57,22 +57,6 @@ void add_flow(std::string& out, const TraceFlow& f, std::size_t id) {
       "{\"ph\":\"f\",\"bp\":\"e\"" + head + place(f.to_process, f.to_thread) + ",\"ts\":" + micros(f.to_time) + "},\n";
 }
 
-const char* category_of(PassKind kind) {
-  switch (kind) {
-    case PassKind::forward:
-      return "forward";
-    case PassKind::backward:
-      return "backward";
-    case PassKind::input_grad:
-      return "input_grad";
-    case PassKind::weight_grad:
-      return "weight_grad";
-    case PassKind::overlapped:
-      return "overlapped";
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string chrome_trace(const Trace& trace) {
@@ -95,7 +79,8 @@ Trace trace_of(const Order& order, const Replay& replayed) {
     for (std::size_t i = 0; i < order.passes[r].size(); ++i) {
       const Pass& pass = order.passes[r][i];
       const double start = replayed.start[r][i];
-      trace.slices.push_back({r, kCompute, start, replayed.end[r][i] - start, pass_text(pass), category_of(pass.kind)});
+      trace.slices.push_back(
+          {r, kCompute, start, replayed.end[r][i] - start, pass_text(pass), pass_kind_name(pass.kind)});
     }
   }
   for (const ReplayMessage& m : replayed.messages) {

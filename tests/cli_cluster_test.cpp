@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
 
 TEST_CASE("cluster show answers in JSON with the promised keys, every figure with its source", "[cli][cluster]") {
   const Answer answer = run("cluster show h100-sxm --format json");
@@ -71,22 +72,21 @@ TEST_CASE("mistakes about clusters are exit 2 and one line", "[cli][cluster]") {
 }
 
 TEST_CASE("a cluster file names a GPU file that lies beside it", "[cli][cluster]") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "shardplan_gpu_beside_cluster";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "gpu.json") << R"({"name": "own", "peak": {"bf16": "200 TFLOP/s"}, "memory": "48 GB",
-    "memory_bandwidth": "1 TB/s", "nvlink_bandwidth": "100 GB/s"})";
-  std::ofstream(folder / "cluster.json") << R"({"name": "mine", "gpu": "gpu.json",
+  const Scratch scratch;
+  const std::string gpu =
+      scratch.write("gpu.json", R"({"name": "own", "peak": {"bf16": "200 TFLOP/s"}, "memory": "48 GB",
+    "memory_bandwidth": "1 TB/s", "nvlink_bandwidth": "100 GB/s"})");
+  const std::string cluster = scratch.write("cluster.json", R"({"name": "mine", "gpu": "gpu.json",
     "node": {"gpus": 4, "fabric": "nvswitch", "nics": 4, "nic_bandwidth": "200 Gbit/s"},
-    "network": {"kind": "roce", "hop_latency": "5 us"}})";
-  const Answer answer = run("cluster show " + (folder / "cluster.json").string() + " --format json");
+    "network": {"kind": "roce", "hop_latency": "5 us"}})");
+  const Answer answer = run("cluster show " + cluster + " --format json");
   INFO(answer.text);
   REQUIRE(answer.code == 0);
   CHECK(nlohmann::json::parse(answer.text).at("gpu").at("peak_flops_per_s").at("bf16").at("value") == 200e12);
-  std::filesystem::remove(folder / "gpu.json");
-  const Answer missing = run("cluster show " + (folder / "cluster.json").string());
+  std::filesystem::remove(gpu);
+  const Answer missing = run("cluster show " + cluster);
   CHECK(missing.code == 2);
   CHECK(missing.text.find("gpu.json: no such file") != std::string::npos);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a name with line breaks is refused on one line", "[cli][cluster]") {

@@ -1,47 +1,29 @@
 // What a person mistypes, verb by verb: exit 2, nothing on stdout, and exactly one line on stderr. Malformed model
 // files have their own table in models_input_test, layout words in layouts_layout_test, schedules in
 // sim_bubble_verb_test.
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
+
 namespace {
 
-struct Answer {
-  int code = -1;
-  std::string text;  // stderr, then stdout
-};
-
-std::filesystem::path folder() {
-  const auto path = std::filesystem::temp_directory_path() / "shardplan_cli_errors_test";
-  std::filesystem::create_directories(path / "folder");
-  return path;
+const Scratch& scratch() {
+  static const Scratch kept;
+  return kept;
 }
 
 /// Runs the program in the folder of damaged files; nothing may take long.
-Answer run(const std::string& arguments) {
-  const std::string command =
-      "cd '" + folder().string() + "' && timeout 60 '" SHARDPLAN_BINARY "' " + arguments + " 2>&1";
-  Answer out;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
+Answer run_there(const std::string& arguments) {
+  std::filesystem::create_directories(scratch().folder() / "folder");
+  return run(arguments, "cd '" + scratch().folder().string() + "' && timeout 60 ");
 }
 
-void write(const std::string& name, const std::string& content) {
-  std::ofstream(folder() / name, std::ios::binary) << content;
-}
+void write(const std::string& name, const std::string& content) { scratch().write(name, content); }
 
 struct Case {
   std::string arguments, error;
@@ -50,7 +32,7 @@ struct Case {
 void check(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     INFO("shardplan " << c.arguments);
-    const Answer answer = run(c.arguments);
+    const Answer answer = run_there(c.arguments);
     CHECK(answer.code == 2);
     CHECK(answer.text == "error: " + c.error + "\n");
   }
@@ -176,7 +158,7 @@ TEST_CASE("files that are no files, or no text, are refused by every reader", "[
   for (const std::string reader : {"model show ./garbage", "validate --rows garbage", "measure import topo garbage",
                                    "measure calibrate garbage --cluster h100-sxm --out o.json"}) {
     INFO(reader);
-    const Answer answer = run(reader);
+    const Answer answer = run_there(reader);
     CHECK(answer.code == 2);
     CHECK(answer.text.rfind("error: ", 0) == 0);
     CHECK(std::count(answer.text.begin(), answer.text.end(), '\n') == 1);
@@ -190,7 +172,7 @@ TEST_CASE("a word of any length gives one short line", "[cli][errors]") {
   for (const std::string& arguments :
        {word, "plan --" + word, "plan" + kQuestion + word, "plan" + kQuestion + "--format " + word,
         "bubble --schedule " + word + " --stages 4 --microbatches 4", "model show " + word}) {
-    const Answer answer = run(arguments);
+    const Answer answer = run_there(arguments);
     INFO(answer.text.substr(0, 200));
     CHECK(answer.code == 2);
     CHECK(answer.text.size() < 1000);
@@ -203,14 +185,14 @@ TEST_CASE("every help ends with an example that answers", "[cli][errors]") {
                                  "model compare", "cluster", "cluster show", "cluster list", "collective",
                                  "collective sweep", "experts", "router", "kernel", "kernel gemm"}) {
     INFO("shardplan " << verb << " --help");
-    const Answer help = run(verb + " --help");
+    const Answer help = run_there(verb + " --help");
     CHECK(help.code == 0);
     const std::size_t at = help.text.rfind("shardplan ");
     REQUIRE(at != std::string::npos);
     REQUIRE(help.text.find("Example", at > 12 ? at - 12 : 0) < at);
     std::string example = help.text.substr(at + std::string("shardplan ").size());
     INFO(example);
-    CHECK(run(example.substr(0, example.find('\n')) + " >folder.out").code == 0);
+    CHECK(run_there(example.substr(0, example.find('\n')) + " >folder.out").code == 0);
   }
   std::filesystem::remove_all(folder());
 }

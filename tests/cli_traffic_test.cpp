@@ -1,11 +1,11 @@
 // An all-to-allv as a person asks for it: a matrix in, seconds out, mistakes as one line.
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
 
 namespace {
 
@@ -13,12 +13,12 @@ Answer collective(const std::string& arguments) { return run("collective --op " 
 
 /// Sixteen ranks, each 10 MB to every other, ten times as much to rank 5.
 std::string hot_matrix() {
-  const auto path = std::filesystem::temp_directory_path() / "shardplan_hot_matrix.txt";
-  std::ofstream file(path);
+  static const Scratch scratch;
+  std::ostringstream rows;
   for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 16; ++j) file << (i == j ? 0 : j == 5 ? 100000000 : 10000000) << (j < 15 ? ' ' : '\n');
+    for (int j = 0; j < 16; ++j) rows << (i == j ? 0 : j == 5 ? 100000000 : 10000000) << (j < 15 ? ' ' : '\n');
   }
-  return path.string();
+  return scratch.write("hot_matrix.txt", rows.str());
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 // `validate` on training runs as a person runs it: tables, effects switched off, constants, the gate. The rows are
 // invented.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -15,53 +12,23 @@
 #include "layouts/score_runs.hpp"
 #include "layouts/step/constants.hpp"
 #include "layouts/step/question.hpp"
+#include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
 
 namespace {
 
 using nlohmann::json;
 
-struct Answer {
-  int code = -1;
-  std::string text;  // stdout and stderr together
-};
-
-Answer run(const std::string& arguments) {
-  Answer out;
-  FILE* pipe = popen((std::string(SHARDPLAN_BINARY) + " validate " + arguments + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return out;
-}
+Answer validate(const std::string& arguments) { return run("validate " + arguments); }
 
 const std::string kRows = "--rows " SHARDPLAN_SOURCE_DIR "/tests/data/invented_runs.json ";
 
 json asked(const std::string& arguments) {
-  const Answer answer = run(kRows + "--format json " + arguments);
+  const Answer answer = validate(kRows + "--format json " + arguments);
   INFO(answer.text);
   REQUIRE(answer.code == 0);
   return json::parse(answer.text);
 }
-
-/// A file in a folder of its own that goes with it.
-class Scratch {
- public:
-  Scratch() : folder_(std::filesystem::temp_directory_path() / ("shardplan_gate_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~Scratch() { std::filesystem::remove_all(folder_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
-
- private:
-  std::filesystem::path folder_;
-};
 
 const json& row_of(const json& answer, const std::string& id) {
   for (const json& row : answer.at("rows"))
@@ -78,7 +45,7 @@ std::size_t lines_with(const std::string& text, const std::string& word) {
 }  // namespace
 
 TEST_CASE("Runs are told by family, its parts, and all together; skips and notes with their rows", "[cli][validate]") {
-  const Answer answer = run(kRows);
+  const Answer answer = validate(kRows);
   CHECK(answer.code == 0);
   for (const char* word : {"regret%", "memory%", "worst row", "\n  alpha dense ", "\n  alpha moe ", "\noverall ",
                            "skipped 1: model/layers: is not stated [no-layers]",
@@ -87,7 +54,7 @@ TEST_CASE("Runs are told by family, its parts, and all together; skips and notes
     CHECK(answer.text.find(word) != std::string::npos);
   }
   CHECK(answer.text.find("beta dense") == std::string::npos);  // one part only: nothing to divide
-  CHECK(run(kRows).text == answer.text);
+  CHECK(validate(kRows).text == answer.text);
 }
 
 TEST_CASE("The JSON names the worst row and the figures of all rows", "[cli][validate]") {
@@ -124,21 +91,21 @@ TEST_CASE("Effects switched off by name change the rows that have them, and no o
 }
 
 TEST_CASE("Every effect of the list can be asked for and is named in --help", "[cli][validate]") {
-  const std::string help = run("--help").text;
+  const std::string help = validate("--help").text;
   std::string squeezed;
   for (const char c : help)
     if (c != '\n' && c != ' ') squeezed += c;
   for (const std::string_view name : shardplan::kEffectNames) {
     INFO(name);
     CHECK(squeezed.find(name) != std::string::npos);
-    CHECK(run(kRows + "--family beta --without " + std::string(name)).code == 0);
+    CHECK(validate(kRows + "--family beta --without " + std::string(name)).code == 0);
   }
   CHECK(help.find("1 a limit of --fail-if is broken") != std::string::npos);
 }
 
 TEST_CASE("--constants lists each fitted constant with unit, neutral value, rows and meaning", "[cli][validate]") {
   for (const std::string set : {"", " --leave-out"}) {
-    const Answer answer = run("--constants --format json" + set);
+    const Answer answer = validate("--constants --format json" + set);
     REQUIRE(answer.code == 0);
     const json constants = json::parse(answer.text).at("constants");
     CHECK(constants.size() > 60);
@@ -155,7 +122,7 @@ TEST_CASE("--constants lists each fitted constant with unit, neutral value, rows
       }
     }
   }
-  const std::string text = run("--constants").text;
+  const std::string text = validate("--constants").text;
   CHECK(text.find("kernel_launch_s") != std::string::npos);
   CHECK(text.find("infiniband-400") != std::string::npos);
 }
@@ -163,7 +130,7 @@ TEST_CASE("--constants lists each fitted constant with unit, neutral value, rows
 TEST_CASE("A fit of no rounds keeps the values and counts their rows", "[cli][validate]") {
   const Scratch scratch;
   const std::string out = scratch.write("constants.json", "");
-  REQUIRE(run(kRows + "--fit-constants " + out + " --fit-all --fit-rounds 0").code == 0);
+  REQUIRE(validate(kRows + "--fit-constants " + out + " --fit-all --fit-rounds 0").code == 0);
   std::ifstream file(out);
   const json counted = json::parse(file);
   // Four dense and one MoE run of family alpha and one of beta are marked `score`.
@@ -175,7 +142,7 @@ TEST_CASE("A fit of no rounds keeps the values and counts their rows", "[cli][va
     kept[c.scope + "/" + c.name] = c.value;
   CHECK(counted.at("machines").at("h100-sxm").at("bf16") == kept.at("h100-sxm/bf16"));
   CHECK(counted.at("stacks").at("megatron-core").at("step_s") == kept.at("megatron-core/step_s"));
-  CHECK(run(kRows + "--fit-constants " + out + " --fit-rounds -1").code == 2);
+  CHECK(validate(kRows + "--fit-constants " + out + " --fit-rounds -1").code == 2);
 }
 
 TEST_CASE("Cross-validation predicts every run from the other folds", "[cli][validate]") {
@@ -220,7 +187,8 @@ TEST_CASE("The gate passes against its own answer and names what moved", "[cli][
   const Scratch scratch;
   json base = asked("");
   const std::string saved = scratch.write("saved.json", base.dump());
-  const Answer same = run(kRows + "--baseline " + saved + " --fail-if 'mape>+0,tau<-0,regret>+0,overall:skipped>1'");
+  const Answer same =
+      validate(kRows + "--baseline " + saved + " --fail-if 'mape>+0,tau<-0,regret>+0,overall:skipped>1'");
   INFO(same.text);
   CHECK(same.code == 0);
   CHECK(same.text.find("0 of 8 rows moved") != std::string::npos);
@@ -231,7 +199,7 @@ TEST_CASE("The gate passes against its own answer and names what moved", "[cli][
     if (row["id"] == "dense-tp2") row["predicted_s"] = row["predicted_s"].get<double>() * 1.1;
   base["families"]["alpha"]["mape"] = base["families"]["alpha"]["mape"].get<double>() - 0.02;
   const std::string older = scratch.write("older.json", base.dump());
-  const Answer moved = run(kRows + "--baseline " + older + " --fail-if 'mape>+1'");
+  const Answer moved = validate(kRows + "--baseline " + older + " --fail-if 'mape>+1'");
   INFO(moved.text);
   CHECK(moved.code == 1);
   CHECK(moved.text.find("1 of 8 rows moved") != std::string::npos);
@@ -239,9 +207,9 @@ TEST_CASE("The gate passes against its own answer and names what moved", "[cli][
   CHECK(moved.text.find("(-9.1 %)") != std::string::npos);
   CHECK(moved.text.find("alpha: mape is ") != std::string::npos);
   CHECK(lines_with(moved.text, "(fails if mape>+1)") == 1);
-  CHECK(run(kRows + "--baseline " + older + " --moved-by 10").text.find("0 of 8 rows moved") != std::string::npos);
+  CHECK(validate(kRows + "--baseline " + older + " --moved-by 10").text.find("0 of 8 rows moved") != std::string::npos);
 
-  const Answer answered = run(kRows + "--format json --baseline " + older + " --fail-if 'mape>+1'");
+  const Answer answered = validate(kRows + "--format json --baseline " + older + " --fail-if 'mape>+1'");
   CHECK(answered.code == 1);
   const json gate = json::parse(answered.text);
   CHECK(gate.at("gate").at("passed") == false);
@@ -251,13 +219,13 @@ TEST_CASE("The gate passes against its own answer and names what moved", "[cli][
 }
 
 TEST_CASE("Limits without a baseline: exit 0 within, 1 beyond", "[cli][validate]") {
-  CHECK(run(kRows + "--fail-if 'mape>1000,overall:rows<7'").code == 0);
-  const Answer beyond = run(kRows + "--fail-if 'beta:max>1'");
+  CHECK(validate(kRows + "--fail-if 'mape>1000,overall:rows<7'").code == 0);
+  const Answer beyond = validate(kRows + "--fail-if 'beta:max>1'");
   CHECK(beyond.code == 1);
   CHECK(beyond.text.find("gate: FAILED") != std::string::npos);
-  CHECK(run(kRows + "--family alpha --fail-if 'rows<6'").code == 1);
+  CHECK(validate(kRows + "--family alpha --fail-if 'rows<6'").code == 1);
   for (const std::string both : {"--fail-if 'rows>100' --fail-if 'rows>0'", "--fail-if 'rows>0' --fail-if 'rows>100'"})
-    CHECK(run(kRows + both).code == 1);
+    CHECK(validate(kRows + both).code == 1);
 }
 
 TEST_CASE("What cannot be compared is exit 2 and one line", "[cli][validate]") {
@@ -288,14 +256,14 @@ TEST_CASE("What cannot be compared is exit 2 and one line", "[cli][validate]") {
   };
   for (const auto& [arguments, line] : rows) {
     INFO(arguments);
-    const Answer answer = run(arguments);
+    const Answer answer = validate(arguments);
     CHECK(answer.code == 2);
     CHECK(answer.text == line);
   }
-  const Answer bad = run(kRows + "--baseline " + damaged);
+  const Answer bad = validate(kRows + "--baseline " + damaged);
   CHECK(bad.code == 2);
   CHECK(bad.text.find("error: " + damaged + ": /rows/0/id: ") == 0);
-  CHECK(run(kRows + "--baseline no-such-file.json").code == 2);
+  CHECK(validate(kRows + "--baseline no-such-file.json").code == 2);
   const std::string csv = scratch.write("rows.csv", "op,dtype,ranks,bytes,time_us,gpu,nodes,gpus_per_node,net\n");
-  CHECK(run("--rows " + csv + " --without bubble").code == 2);
+  CHECK(validate("--rows " + csv + " --without bubble").code == 2);
 }

@@ -1,36 +1,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "base/errors.hpp"
 #include "hardware/measure/cuda_plugin.hpp"
+#include "tests/run_program.hpp"
 
 using namespace shardplan;
-
-namespace {
-
-struct Run {
-  int code = 0;
-  std::string text;  // of both outputs
-};
-
-Run run_program(const std::string& environment, const std::string& arguments) {
-  const std::string out =
-      (std::filesystem::temp_directory_path() / ("shardplan_cuda_" + std::to_string(std::rand()) + ".txt")).string();
-  const int status =
-      std::system((environment + " " + SHARDPLAN_BINARY + " " + arguments + " >" + out + " 2>&1").c_str());
-  std::stringstream text;
-  text << std::ifstream(out).rdbuf();
-  std::filesystem::remove(out);
-  return {status / 256, text.str()};
-}
-
-}  // namespace
 
 TEST_CASE("the CUDA plug-in compiles, links and loads where the toolkit is", "[cuda]") {
   const auto versions = cuda_plugin_versions();
@@ -46,21 +24,21 @@ TEST_CASE("the CUDA plug-in compiles, links and loads where the toolkit is", "[c
 }
 
 TEST_CASE("without a driver or without the plug-in, measuring on CUDA is exit 3 and one sentence", "[cuda]") {
-  const Run without = run_program("SHARDPLAN_CUDA_PLUGIN=/nowhere/libshardplan_measure_cuda.so",
-                                  "measure --backend cuda --out /dev/null");
+  const Answer without =
+      run("measure --backend cuda --out /dev/null", "SHARDPLAN_CUDA_PLUGIN=/nowhere/libshardplan_measure_cuda.so ");
   CHECK(without.code == 3);
   CHECK(without.text.find("error: --backend cuda: this build has no CUDA plug-in") == 0);
   CHECK(without.text.find("-DSHARDPLAN_CUDA=ON") != std::string::npos);
   CHECK(std::count(without.text.begin(), without.text.end(), '\n') == 1);
 
-  const Run not_a_plugin =
-      run_program(std::string("SHARDPLAN_CUDA_PLUGIN=") + SHARDPLAN_BINARY, "measure --backend cuda --out /dev/null");
+  const Answer not_a_plugin =
+      run("measure --backend cuda --out /dev/null", "SHARDPLAN_CUDA_PLUGIN=" SHARDPLAN_BINARY " ");
   CHECK(not_a_plugin.code == 3);
   CHECK(not_a_plugin.text.find("error: --backend cuda: ") == 0);
 
   // Where a driver is installed this machine may really measure: leave that to scripts/device-check.
   if (!std::filesystem::exists(cuda_plugin_path()) || std::filesystem::exists("/dev/nvidiactl")) return;
-  const Run no_driver = run_program("", "measure --backend cuda --out /dev/null");
+  const Answer no_driver = run("measure --backend cuda --out /dev/null");
   CHECK(no_driver.code == 3);
   CHECK(no_driver.text.find("error: --backend cuda: no NVIDIA driver on this machine") == 0);
   CHECK(std::count(no_driver.text.begin(), no_driver.text.end(), '\n') == 1);

@@ -8,6 +8,8 @@
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "hardware/import_trace.hpp"
+#include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
 
 using namespace shardplan;
 
@@ -165,13 +167,11 @@ TEST_CASE("a trace shaped like DeepSeek's DualPipe pair gives its published summ
 }
 
 TEST_CASE("compare prints the summary of a trace") {
-  const std::string path = (std::filesystem::temp_directory_path() / "shardplan_dual_pipe.json").string();
-  const std::string answer = path + ".answer";
-  write_text_file(path, dual_pipe_trace(published_late_share()));
-  REQUIRE(std::system((std::string(SHARDPLAN_BINARY) + " compare " + path + " --format json >" + answer).c_str()) == 0);
-  const Field out = Field::read(answer);
-  std::filesystem::remove(path);
-  std::filesystem::remove(answer);
+  const Scratch scratch;
+  const Answer answer =
+      run("compare " + scratch.write("dual_pipe.json", dual_pipe_trace(published_late_share())) + " --format json");
+  REQUIRE(answer.code == 0);
+  const Field out = Field::parse(answer.text, "answer");
   CHECK(out.at("total_s").number() == Approx(0.1290).margin(5e-5));
   CHECK(out.at("compute_busy_s").number() == Approx(0.1243).margin(5e-5));
   CHECK(out.at("communication_busy_s").number() == Approx(0.1145).margin(5e-5));

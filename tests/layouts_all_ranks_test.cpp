@@ -7,27 +7,17 @@
 #include "layouts/step/step.hpp"
 #include "layouts/step/unpriced.hpp"
 #include "models/flops.hpp"
-#include "models/load_model.hpp"
 #include "sim/schedules.hpp"
+#include "tests/asked_step.hpp"
 
 using namespace shardplan;
 
 namespace {
 
-struct Asked {
-  Model model;
-  Pricer pricer;
-  StepQuestion q;
-
+struct Asked : AskedStep {
   Asked(const std::string& name, const std::string& cluster, const std::string& layout, std::int64_t gpus,
         std::int64_t batch, std::int64_t seq = 4096)
-      : model(load_model(name)), pricer(load_cluster(cluster), Rates::calibrated, Fidelity::table) {
-    q.model = &model;
-    q.pricer = &pricer;
-    q.layout = parse_layout(layout, gpus, "--layout");
-    q.workload.seq_len = seq;
-    q.workload.global_batch = batch;
-    q.stack = load_stack("megatron-core", "--stack");
+      : AskedStep(name, cluster, layout, gpus, seq, batch) {
     q.options.keep_trace = true;
   }
 };

@@ -5,11 +5,14 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/quantity_text.hpp"
 #include "hardware/cluster.hpp"
+#include "hardware/flows.hpp"
 #include "layouts/expert_layer.hpp"
 #include "layouts/expert_placement.hpp"
 #include "layouts/recipes.hpp"
 #include "models/coverage.hpp"
+#include "models/flops.hpp"
 #include "models/load_model.hpp"
 #include "models/parameters.hpp"
 #include "models/router.hpp"
@@ -278,4 +281,63 @@ TEST_CASE("M1.12, M4.23, M4.24, M5.03: what sparse models store and where", "[wh
   CHECK(first_moe(maverick)->experts == 128);
   CHECK(std::count_if(maverick.layers.begin(), maverick.layers.end(),
                       [](const Layer& l) { return l.moe.has_value(); }) == 24);
+}
+
+TEST_CASE("M1.15: a forward pass of an MoE layer is two all-to-alls, there and back", "[whiteboard][experts]") {
+  const MoeLayerTimes t = whiteboard_layer();
+  CHECK(t.exchange.dispatch.total.seconds > 0);
+  CHECK(t.exchange.combine.total.seconds > 0);
+  CHECK(t.overlap.none ==
+        Approx(t.exchange.dispatch.total.seconds + t.exchange.combine.total.seconds + t.compute() + t.permute.seconds)
+            .epsilon(1e-9));
+}
+
+TEST_CASE("M3.12: a second token repeats the first choice of the one before it one time in eight by chance",
+          "[whiteboard][experts]") {
+  const Moe& mixtral = *first_moe(load_model("mixtral-8x7b"));
+  REQUIRE(mixtral.experts == 8);
+  constexpr int kTokens = 40'000;
+  int repeats = 0;
+  std::int64_t before = -1;
+  for (int token = 0; token < kTokens; ++token) {
+    const std::int64_t first = select_experts(mixtral, logits(8, static_cast<std::uint64_t>(token))).experts.front();
+    repeats += first == before ? 1 : 0;
+    before = first;
+  }
+  const double deviation = std::sqrt(0.125 * 0.875 / kTokens);
+  CHECK(std::abs(static_cast<double>(repeats) / kTokens - 0.125) < 4 * deviation);
+}
+
+TEST_CASE("M4.06: an all-to-all among 64 is 4,096 flows, 4,032 of which leave their rank", "[whiteboard][experts]") {
+  const TrafficMatrix traffic = all_to_all_traffic(64, 1e9);
+  CHECK(std::count_if(traffic.bytes.begin(), traffic.bytes.end(), [](double b) { return b > 0; }) == 4096);
+  std::vector<std::int64_t> ranks(64);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  CHECK(flows_time(Topology::of(h100(), 64), traffic, ranks).flows == 64 * 63);
+}
+
+TEST_CASE("M5.12: upcycling OLMoE paid up to a quarter of the dense model's training", "[whiteboard][experts]") {
+  // Both budgets are counted in tokens there: 500B of continued training against 2T from scratch. In FLOPs the
+  // upcycled model's tokens cost more than those of the dense model that it came from (all experts' width but one is
+  // taken away), which the claim leaves out.
+  const double share = parse_decimal_count("500B", "tokens") / parse_decimal_count("2T", "tokens");
+  CHECK(share == 0.25);
+  const Model olmoe = load_model("olmoe-1b-7b");
+  Model dense = olmoe;
+  for (Layer& layer : dense.layers) {
+    layer.mlp = {};
+    layer.mlp.width = layer.moe->width;
+    layer.moe.reset();
+  }
+  const double in_flops = share * training_flops(olmoe, 4096) / training_flops(dense, 4096);
+  CHECK(in_flops > 1.5 * share);
+}
+
+TEST_CASE("M5.17: one sixty-fourth of the experts runs for a token", "[whiteboard][experts]") {
+  // Which model is unstated: 6 of 384 (DeepSeek-V4-Pro), shared experts left out.
+  Moe moe384 = moe();
+  moe384.experts = 384;
+  moe384.top_k = 6;
+  CHECK(distinct_experts(384, 6, 1) / 384 == Approx(1.0 / 64).epsilon(1e-12));
+  CHECK(intensity_gap(moe384, false) == Approx(64).epsilon(1e-12));
 }

@@ -5,29 +5,11 @@
 #include "layouts/search/search.hpp"
 #include "layouts/step/price.hpp"
 #include "layouts/step/step.hpp"
-#include "models/load_model.hpp"
+#include "tests/asked_step.hpp"
 
 using namespace shardplan;
 
 namespace {
-
-struct Bench {
-  Model model;
-  Pricer pricer;
-  StepQuestion question;
-
-  Bench(const std::string& name, const std::string& cluster, const std::string& layout, std::int64_t gpus,
-        std::int64_t seq, std::int64_t batch, Rates rates = Rates::calibrated)
-      : model(load_model(name)), pricer(load_cluster(cluster), rates, Fidelity::table) {
-    question.model = &model;
-    question.pricer = &pricer;
-    question.layout = parse_layout(layout, gpus, "--layout");
-    question.workload.seq_len = seq;
-    question.workload.global_batch = batch;
-    question.stack = load_stack("megatron-core", "--stack");
-    question.options.rates = rates;
-  }
-};
 
 double sum_of(const StepReport& s) {
   return s.busy_s + s.bubble_s + s.reduce_exposed_s + s.slowest_rank_s + s.optimizer_s + s.gather_exposed_s + s.fixed_s;
@@ -41,8 +23,8 @@ TEST_CASE("the items of a step add up to its time, whatever the layout") {
         "tp8 pp4 dp16 schedule=zb-h1", "tp8 pp4 dp16 schedule=dualpipe", "tp8 pp4 dp16 schedule=zb-v",
         "tp8 pp8 dp8 zero2 vpp2 recompute=selective:layernorm,mlp"}) {
     INFO(layout);
-    const Bench b("llama-3.1-70b", "h100-sxm", layout, 512, 8192, 512);
-    const StepReport s = simulate_step(b.question);
+    const AskedStep b("llama-3.1-70b", "h100-sxm", layout, 512, 8192, 512);
+    const StepReport s = simulate_step(b.q);
     CHECK(sum_of(s) == Approx(s.step_time_s).epsilon(1e-12));
     CHECK(s.low_s < s.step_time_s);
     CHECK(s.high_s > s.step_time_s);
@@ -113,10 +95,10 @@ TEST_CASE("pruning by the bound finds the same plans as replaying every layout")
 }
 
 TEST_CASE("an effect that is switched off never makes the step slower") {
-  const Bench b("mixtral-8x7b", "a100-sxm-80gb", "tp2 pp4 dp8 ep8 recompute=full", 64, 4096, 128);
-  const double with = simulate_step(b.question).step_time_s;
+  const AskedStep b("mixtral-8x7b", "a100-sxm-80gb", "tp2 pp4 dp8 ep8 recompute=full", 64, 4096, 128);
+  const double with = simulate_step(b.q).step_time_s;
   for (std::size_t e = 0; e < kEffectNames.size(); ++e) {
-    StepQuestion q = b.question;
+    StepQuestion q = b.q;
     q.options.without = 1u << e;
     INFO(kEffectNames[e]);
     // The release and the sustained rate may lie on either side of the tables.
@@ -128,8 +110,8 @@ TEST_CASE("an effect that is switched off never makes the step slower") {
 TEST_CASE("datasheet rates price 405B's matrix products at the printed peak") {
   // 70.55 G parameters less the input embedding, 8,192 tokens, tp8 on 989.4 TFLOP/s: 6 N T / (8 peak) = 0.43 s, and
   // 0.036 s of causal attention more.
-  const Bench b("llama-3.1-70b", "h100-sxm", "tp8 dp64 zero1", 512, 8192, 64, Rates::datasheet);
-  const StepReport s = simulate_step(b.question);
+  const AskedStep b("llama-3.1-70b", "h100-sxm", "tp8 dp64 zero1", 512, 8192, 64, Rates::datasheet);
+  const StepReport s = simulate_step(b.q);
   const double peak = b.pricer.cluster().gpu.peak(DataType::bf16);
   const double matmul = s.busiest.part(Part::gemm) + s.busiest.part(Part::attention);
   CHECK(matmul == Approx(s.model_flops / 512 / peak - 6 * 8192.0 * 8192 * 128256 / 8 / peak).epsilon(0.02));
@@ -139,8 +121,8 @@ TEST_CASE("datasheet rates price 405B's matrix products at the printed peak") {
 TEST_CASE("more micro-batches take longer, and their bubble shrinks") {
   double last = 0, bubble = 1;
   for (const std::int64_t batch : {64, 128, 256, 512}) {
-    const Bench b("llama-3.1-8b", "h100-sxm", "tp2 pp4 dp4", 32, 8192, batch);
-    const StepReport s = simulate_step(b.question);
+    const AskedStep b("llama-3.1-8b", "h100-sxm", "tp2 pp4 dp4", 32, 8192, batch);
+    const StepReport s = simulate_step(b.q);
     CHECK(s.step_time_s > last);
     CHECK(s.over_total < bubble);
     last = s.step_time_s;
@@ -169,10 +151,10 @@ TEST_CASE("a step long enough to leave most of its steady state out of the repla
   for (const char* layout : {"tp2 pp4", "tp2 pp4 vpp4 zero2", "tp2 pp4 schedule=zb-h1", "tp2 pp4 schedule=zb-v",
                              "tp2 pp4 schedule=dualpipe", "tp2 pp4 vpp2 schedule=looped-bfs"}) {
     INFO(layout);
-    Bench b("llama-3.1-8b", "h100-sxm", layout, 16, 8192, 131'072);
-    const StepReport s = simulate_step(b.question);
-    b.question.options.keep_trace = true;
-    const StepReport whole = simulate_step(b.question);
+    AskedStep b("llama-3.1-8b", "h100-sxm", layout, 16, 8192, 131'072);
+    const StepReport s = simulate_step(b.q);
+    b.q.options.keep_trace = true;
+    const StepReport whole = simulate_step(b.q);
     CHECK(s.step_time_s == Approx(whole.step_time_s).epsilon(1e-10));
     CHECK(s.busy_s == Approx(whole.busy_s).epsilon(1e-10));
     CHECK(s.bubble_s == Approx(whole.bubble_s).epsilon(1e-6));

@@ -12,8 +12,9 @@ struct Answer {
   std::string text;  // stdout and stderr together
 };
 
-inline Answer run(const std::string& arguments) {
-  const std::string command = std::string(SHARDPLAN_BINARY) + " " + arguments + " 2>&1";
+/// `before` is put before the program's path in the shell's line.
+inline Answer run(const std::string& arguments, const std::string& before = "") {
+  const std::string command = before + "'" + SHARDPLAN_BINARY + "' " + arguments + " 2>&1";
   Answer out;
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);

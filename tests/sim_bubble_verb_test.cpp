@@ -1,16 +1,13 @@
 // The verb `bubble` as a person runs it: exit codes, one error line, JSON keys, files.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
 
 namespace {
 
@@ -22,16 +19,6 @@ nlohmann::json json_of(const std::string& arguments) {
   REQUIRE(answer.code == 0);
   return nlohmann::json::parse(answer.text);
 }
-
-/// A folder of its own, gone at the end.
-struct Folder {
-  std::filesystem::path path;
-  Folder() : path(std::filesystem::temp_directory_path() / ("shardplan_bubble_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string file(const char* name) const { return (path / name).string(); }
-};
 
 }  // namespace
 
@@ -119,7 +106,7 @@ TEST_CASE("what cannot run is exit 2 with one line that says why", "[sim][cli]")
 }
 
 TEST_CASE("an order written as CSV and read back gives the same replay; the trace is JSON", "[sim][cli]") {
-  const Folder folder;
+  const Scratch folder;
   const std::string csv = folder.file("order.csv"), trace = folder.file("trace.json");
   for (const char* format : {"compute-only", "compute-comms"}) {
     const auto written =

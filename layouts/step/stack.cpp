@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 
 #include "base/embedded.hpp"
 #include "base/errors.hpp"
@@ -19,15 +21,22 @@ const char* constants_file(ConstantSet set) {
   return set == ConstantSet::all ? "data/step_constants.json" : "data/step_constants_half.json";
 }
 
-template <class E, std::size_t N>
-E word(const Field& f, const std::array<std::pair<const char*, E>, N>& words) {
-  const std::string text = f.text();
+/// The member `key`, one of these words; what it was where there is none.
+template <class E>
+void read_word(const Field& f, const char* key, E& out,
+               std::initializer_list<std::pair<const char*, std::type_identity_t<E>>> words) {
+  const auto member = f.find(key);
+  if (!member) return;
+  const std::string text = member->text();
   std::vector<std::string> known;
   for (const auto& [name, value] : words) {
-    if (text == name) return value;
+    if (text == name) {
+      out = value;
+      return;
+    }
     known.emplace_back(name);
   }
-  f.fail("unknown word " + f.shown() + did_you_mean(text, known));
+  member->fail("unknown word " + member->shown() + did_you_mean(text, known));
 }
 
 Field embedded(const char* name) {
@@ -76,25 +85,24 @@ void read_into(Stack& s, const Field& f) {
     if (const auto v = f.find(key)) out = v->positive();
   };
   if (const auto v = f.find("framework")) s.framework = v->text();
-  if (const auto v = f.find("elementwise"))
-    s.elementwise = word(*v, std::array<std::pair<const char*, Elementwise>, 4>{{{"eager", Elementwise::eager},
-                                                                                 {"fused", Elementwise::fused},
-                                                                                 {"compiled", Elementwise::compiled},
-                                                                                 {"plain", Elementwise::plain}}});
-  if (const auto v = f.find("attention"))
-    s.attention =
-        word(*v, std::array<std::pair<const char*, AttentionLibrary>, 6>{{{"fa2", AttentionLibrary::fa2},
-                                                                          {"fa3", AttentionLibrary::fa3},
-                                                                          {"cudnn", AttentionLibrary::cudnn},
-                                                                          {"trtllm", AttentionLibrary::trtllm},
-                                                                          {"triton", AttentionLibrary::triton},
-                                                                          {"unfused", AttentionLibrary::unfused}}});
-  const auto overlap = [](const Field& v) {
-    return word(v, std::array<std::pair<const char*, TpOverlap>, 3>{
-                       {{"none", TpOverlap::none}, {"bulk", TpOverlap::bulk}, {"async", TpOverlap::async}}});
+  read_word(f, "elementwise", s.elementwise,
+            {{"eager", Elementwise::eager},
+             {"fused", Elementwise::fused},
+             {"compiled", Elementwise::compiled},
+             {"plain", Elementwise::plain}});
+  read_word(f, "attention", s.attention,
+            {{"fa2", AttentionLibrary::fa2},
+             {"fa3", AttentionLibrary::fa3},
+             {"cudnn", AttentionLibrary::cudnn},
+             {"trtllm", AttentionLibrary::trtllm},
+             {"triton", AttentionLibrary::triton},
+             {"unfused", AttentionLibrary::unfused}});
+  const auto overlap = [&](const char* key, TpOverlap& out) {
+    read_word(f, key, out, {{"none", TpOverlap::none}, {"bulk", TpOverlap::bulk}, {"async", TpOverlap::async}});
   };
-  if (const auto v = f.find("tp_overlap")) s.tp_overlap = s.plan_tp_overlap = overlap(*v);
-  if (const auto v = f.find("plan_tp_overlap")) s.plan_tp_overlap = overlap(*v);
+  overlap("tp_overlap", s.tp_overlap);
+  if (f.has("tp_overlap")) s.plan_tp_overlap = s.tp_overlap;
+  overlap("plan_tp_overlap", s.plan_tp_overlap);
   flag("attention_dropout", s.attention_dropout);
   flag("fp32_accumulate", s.fp32_accumulate);
   flag("overlap_grad_reduce", s.overlap_grad_reduce);
@@ -106,11 +114,10 @@ void read_into(Stack& s, const Field& f) {
   flag("cuda_graphs", s.cuda_graphs);
   flag("sequence_parallel", s.sequence_parallel);
   flag("balances_stages", s.balances_stages);
-  if (const auto v = f.find("cp_by"))
-    s.cp_by =
-        word(*v, std::array<std::pair<const char*, ContextParallel>, 3>{{{"ring", ContextParallel::ring},
-                                                                         {"all-gather", ContextParallel::all_gather},
-                                                                         {"ulysses", ContextParallel::ulysses}}});
+  read_word(f, "cp_by", s.cp_by,
+            {{"ring", ContextParallel::ring},
+             {"all-gather", ContextParallel::all_gather},
+             {"ulysses", ContextParallel::ulysses}});
   flag("overlap_sharded_reduce", s.overlap_sharded_reduce);
   number("loss_bytes_per_logit", s.loss_bytes_per_logit);
   number("grad_reduce_bytes", s.grad_reduce_bytes);
