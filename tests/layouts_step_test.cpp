@@ -131,13 +131,13 @@ TEST_CASE("more micro-batches take longer, and their bubble shrinks") {
 }
 
 TEST_CASE("a group with some of a node's GPUs may reach only part of their NICs") {
-  Bench b("llama-3.1-8b", "h100-sxm", "tp4 pp4 dp4", 64, 8192, 256);
+  AskedStep b("llama-3.1-8b", "h100-sxm", "tp4 pp4 dp4", 64, 8192, 256);
   const double bytes = 8e9;  // bandwidth-bound
   const auto seconds = [&](int members, double strided) {
     MachineConstants c = b.pricer.constants();
     c.strided_nics = strided;
     b.pricer.set_constants(c);
-    const StepPricer price(b.question);
+    const StepPricer price(b.q);
     return price.collective(Collective::all_gather, bytes, group_shape(b.pricer.cluster(), 64, members)).seconds;
   };
   CHECK(seconds(2, 0.5) / seconds(2, 1) == Approx(2 / 1.5).epsilon(0.03));
