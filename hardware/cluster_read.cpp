@@ -21,17 +21,23 @@ double positive_text(const Field& value, double (*parse)(std::string_view, const
   return number;
 }
 
+/// Far beyond any machine, so that no sum, product or ratio of figures leaves the numbers: 0 ("none"), or in between.
+double within(const Field& value, double number, double least, double most) {
+  if (number == 0 || (number >= least && number <= most)) return number;
+  value.fail("out of range: " + value.shown() + " is no figure of a machine");
+}
+
 double in_unit(const Field& value, FigureUnit unit) {
   constexpr double kMiB = 1048576.0;
   switch (unit) {
     case FigureUnit::bytes:
-      return value.bytes();
+      return within(value, value.bytes(), 1, 1e18);
     case FigureUnit::mebibytes:
-      return value.bytes() / kMiB;
+      return within(value, value.bytes() / kMiB, 1, 1e12);
     case FigureUnit::bytes_per_second:
-      return value.bytes_per_second();
+      return within(value, value.bytes_per_second(), 1, 1e18);
     case FigureUnit::seconds:
-      return value.seconds();
+      return within(value, value.seconds(), 1e-15, 1e3);
     case FigureUnit::watts:
       return positive_text(value, parse_watts);
     case FigureUnit::usd_per_hour:
@@ -39,7 +45,7 @@ double in_unit(const Field& value, FigureUnit unit) {
     case FigureUnit::count:
       return static_cast<double>(value.count(0, 1 << 20));
     case FigureUnit::ratio:
-      return value.positive();
+      return within(value, value.positive(), 1e-6, 1e6);
   }
   return 0;
 }
@@ -94,7 +100,8 @@ void read_peaks(const Field& peaks, Gpu& gpu) {
   for (std::size_t t = 0; t < kDataTypeNames.size(); ++t) {
     const auto field = peaks.find(std::string(kDataTypeNames[t]));
     if (!field) continue;
-    gpu.peak_flops[t] = read_sourced(*field, [](const Field& value) { return value.flops_per_second(); });
+    gpu.peak_flops[t] =
+        read_sourced(*field, [](const Field& value) { return within(value, value.flops_per_second(), 1, 1e24); });
   }
   const double bf16 = std::max(gpu.peak(DataType::bf16), gpu.peak(DataType::fp16));
   if (bf16 <= 0) peaks.fail("needs the dense peak of bf16 or fp16");

@@ -163,8 +163,7 @@ TEST_CASE("files that are no files, or no text, are refused by every reader", "[
     CHECK(answer.text.rfind("error: ", 0) == 0);
     CHECK(std::count(answer.text.begin(), answer.text.end(), '\n') == 1);
   }
-  CHECK_FALSE(std::filesystem::exists(folder() / "o.json"));
-  std::filesystem::remove_all(folder());
+  CHECK_FALSE(std::filesystem::exists(scratch().folder() / "o.json"));
 }
 
 TEST_CASE("a word of any length gives one short line", "[cli][errors]") {
@@ -194,5 +193,4 @@ TEST_CASE("every help ends with an example that answers", "[cli][errors]") {
     INFO(example);
     CHECK(run_there(example.substr(0, example.find('\n')) + " >folder.out").code == 0);
   }
-  std::filesystem::remove_all(folder());
 }

@@ -157,9 +157,9 @@ TEST_CASE("Cross-validation predicts every run from the other folds", "[cli][val
     if (a.contains("predicted_s") && a.at("predicted_s") != b.at("predicted_s")) ++moved;
   }
   CHECK(moved > 0);
-  CHECK(run(kRows + "--cross-validate 3").text.find("other folds") != std::string::npos);
-  CHECK(run(kRows + "--cross-validate 1").code == 2);
-  CHECK(run(kRows + "--cross-validate 3 --leave-out").code == 2);
+  CHECK(validate(kRows + "--cross-validate 3").text.find("other folds") != std::string::npos);
+  CHECK(validate(kRows + "--cross-validate 1").code == 2);
+  CHECK(validate(kRows + "--cross-validate 3 --leave-out").code == 2);
 }
 
 TEST_CASE("A fit starts from neutral values, whatever ships", "[cli][validate]") {

@@ -1,5 +1,6 @@
-// Every reader of the house fed with damaged files: it answers, or throws InputError with a place and one line. Nothing
+// Every reader of the house fed with damaged files: it answers, or throws InputError with a place and a reason. Nothing
 // else may leave it; the dev preset runs this under the sanitizers.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -47,8 +48,7 @@ void feed(const std::string& text, const Read& read, Tally& tally) {
     ++tally.read;
   } catch (const InputError& e) {
     ++tally.refused;
-    if (e.where().empty() || std::string(e.what()).find('\n') != std::string::npos)
-      FAIL("no place, or more than a line: " << e.where() << ": " << e.what() << "\nfor\n" << text);
+    if (e.where().empty() || std::string_view(e.what()).empty()) FAIL("no place or no reason for\n" << text);
   } catch (const std::exception& e) {
     FAIL("not an InputError: " << e.what() << "\nfor\n" << text);
   }
@@ -85,7 +85,8 @@ void use_cluster(const std::string& text) {
   for (const Rates rates : {Rates::datasheet, Rates::calibrated}) {
     const NetworkModel network(cluster, rates, Fidelity::bound);
     const double seconds =
-        network.collective(Collective::all_reduce, 1e8, group_shape(cluster, 2 * cluster.node.nvlink_domain))
+        network
+            .collective(Collective::all_reduce, 1e8, group_shape(cluster, std::min(2 * cluster.node.nvlink_domain, 64)))
             .price.seconds;
     if (!(seconds >= 0) || !std::isfinite(seconds)) FAIL("all-reduce takes " << seconds << " s:\n" << text);
   }
@@ -103,7 +104,7 @@ TEST_CASE("every built-in model file, damaged, is read or refused", "[house][inp
     if (Field::parse(text, "m.json").find("schema") == std::nullopt) continue;
     if (!starts_with(Field::parse(text, "m.json").at("schema").text(), "shardplan-model/")) continue;
     INFO(file.name);
-    for (const Tally& t : {feed_values(text, use_model, 30, text.size()), feed_bytes(text, use_model, 15, 7)}) {
+    for (const Tally& t : {feed_values(text, use_model, 150, text.size()), feed_bytes(text, use_model, 60, 7)}) {
       all.read += t.read;
       all.refused += t.refused;
     }
@@ -121,7 +122,7 @@ TEST_CASE("every built-in cluster and GPU file, damaged, is read or refused", "[
     INFO(file.name);
     const Read use_gpu = [](const std::string& t) { read_gpu(Field::parse(t, "g.json")); };
     const Read use = cluster ? Read(use_cluster) : use_gpu;
-    for (const Tally& t : {feed_values(text, use, 30, text.size()), feed_bytes(text, use, 15, 7)}) {
+    for (const Tally& t : {feed_values(text, use, 60, text.size()), feed_bytes(text, use, 30, 7)}) {
       all.read += t.read;
       all.refused += t.refused;
     }
@@ -143,7 +144,7 @@ TEST_CASE("a damaged layout text is refused, or means what its canonical text me
           const std::string shown = layout_text(l);
           if (layout_text(parse_layout(shown, 0, "--layout")) != shown) FAIL(text << " shows as " << shown);
         },
-        500, 11);
+        2000, 11);
     CHECK(t.refused > 100);
   }
 }
@@ -154,12 +155,12 @@ TEST_CASE("damaged rows of measured training runs are read or refused", "[house]
   Tally all;
   for (const auto& row : rows) {
     const auto use = [](const std::string& t) { read_run(Field::parse(t, "r.json")); };
-    const Tally t = feed_values(row.dump(), use, 150, row.dump().size());
+    const Tally t = feed_values(row.dump(), use, 500, row.dump().size());
     all.read += t.read;
     all.refused += t.refused;
   }
-  CHECK(all.read > 50);
-  CHECK(all.refused > 50);
+  CHECK(all.read > 100);
+  CHECK(all.refused > 20);
 }
 
 TEST_CASE("damaged tables and logs are read or refused", "[house][input]") {
@@ -206,7 +207,12 @@ TEST_CASE("damaged tables and logs are read or refused", "[house][input]") {
        " "
        "20.56    N/A\n     2097152        524288     float     sum      -1    80.00   26.21   26.21      0    81.00   "
        "25.89   25.89      0\n",
-       [](const std::string& t) { collective_rows(import_nccl_tests(t, "n.log"), {"", "", "IB", 0, 0, 8}); }},
+       [](const std::string& t) {
+         const NcclTestsHints hints{"", "", "IB", 0, 0, 8};
+         const NcclTestsLog log = import_nccl_tests(t, "all_reduce.log", hints);
+         if (!log.refused.empty()) throw InputError("n.log", "refused");
+         collective_rows(log, hints);
+       }},
       {"topology",
        "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n\nGPU0\t X \tNV12\tPIX\t0-15\t0\nGPU1\tNV12\t X "
        "\tSYS\t0-15\t0\nNIC0\tPIX\tSYS\t X \t\t\n",
@@ -241,8 +247,8 @@ TEST_CASE("damaged tables and logs are read or refused", "[house][input]") {
   for (const Row& row : rows) {
     INFO(row.name);
     REQUIRE_NOTHROW(row.read(row.sound));
-    const Tally t = feed_bytes(row.sound, row.read, 600, 23);
-    CHECK(t.read + t.refused == 600);
+    const Tally t = feed_bytes(row.sound, row.read, 3000, 23);
+    CHECK(t.read + t.refused == 3000);
     CHECK(t.refused > 20);
   }
 }
