@@ -87,4 +87,10 @@ std::string text_of_count(std::int64_t n) {
   return negative ? "-" + out : out;
 }
 
+std::string counted(std::int64_t n, const char* noun) {
+  std::string out = text_of_count(n) + " " + noun;
+  if (n == 1) return out;
+  return out + (out.size() > 2 && out.compare(out.size() - 2, 2, "ch") == 0 ? "es" : "s");
+}
+
 }  // namespace shardplan

@@ -63,4 +63,13 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return near ? " (did you mean \"" + *near + "\"?)" : std::string();
 }
 
+std::string did_you_mean_or_list(std::string_view word, std::span<const std::string> candidates) {
+  const std::string near = did_you_mean(word, candidates);
+  if (!near.empty() || candidates.empty()) return near;
+  std::string list;
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    list += (i == 0 ? "" : i + 1 == candidates.size() ? " or " : ", ") + candidates[i];
+  return ": expected " + list;
+}
+
 }  // namespace shardplan

@@ -18,4 +18,7 @@ std::optional<std::string> nearest_word(std::string_view word, std::span<const s
 /// " (did you mean \"x\"?)" or "".
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
+/// The same, and where no candidate is near all of them: ": expected a, b or c". For short lists.
+std::string did_you_mean_or_list(std::string_view word, std::span<const std::string> candidates);
+
 }  // namespace shardplan

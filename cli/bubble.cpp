@@ -166,7 +166,7 @@ void check_framework(const Question& q, const std::string& framework, const std:
   const auto names = framework_names();
   if (std::find(names.begin(), names.end(), framework) == names.end()) {
     std::vector<std::string> known(names.begin(), names.end());
-    throw InputError("--for", "unknown framework \"" + framework + "\"" + did_you_mean(framework, known));
+    throw InputError("--for", "unknown framework \"" + framework + "\"" + did_you_mean_or_list(framework, known));
   }
   for (const ScheduleNote& note : notes) {
     if (note.framework == framework && note.refuses)
@@ -352,8 +352,10 @@ void print_picture(const Order& order, const Replay& r) {
   TimelineOptions options;
   options.colour = isatty(STDOUT_FILENO) != 0;
   std::printf(
-      "\ntime to the right: F forward, B backward, I W its gradients, O a pair, then the micro-batch; later chunks in "
-      "lower case; . idle\n");
+      "\ntime to the right: F forward, B backward, I W its gradients, O a pair, then the micro-batch%s; later chunks "
+      "in "
+      "lower case; . idle\n",
+      order.microbatches > 10 ? " (its last digit where there is no room)" : "");
   const std::string picture = timeline_text(order, r, options);
   std::size_t end = 0;
   for (int line = 0; line < std::min(order.ranks, kMostRanksPrinted); ++line) end = picture.find('\n', end) + 1;
@@ -389,7 +391,8 @@ void print_search(const Question& q, const ZbAnswer& s) {
 
 void print_text(const Question& q, const Answer& a) {
   const Order& order = a.order;
-  std::printf("%s: %d ranks, %d micro-batches", q.name.c_str(), order.ranks, order.microbatches);
+  std::printf("%s: %s, %s", q.name.c_str(), counted(order.ranks, "rank").c_str(),
+              counted(order.microbatches, "micro-batch").c_str());
   if (order.stages() > order.ranks) std::printf(", %d chunks a rank", order.stages() / order.ranks);
   if (order.parameter_copies > 1) std::printf(", %d copies of the parameters", order.parameter_copies);
   std::printf("\n");
@@ -397,7 +400,7 @@ void print_text(const Question& q, const Answer& a) {
   std::printf("times           of a chunk: F %s, I %s, W %s, B = I + W%s; hop %s, %s\n",
               number(q.schedule.forward).c_str(), number(q.schedule.input_grad).c_str(),
               number(q.schedule.weight_grad).c_str(),
-              q.overlapped >= 0 ? (", pair " + number(q.overlapped)).c_str() : "", number(q.schedule.p2p).c_str(),
+              q.overlapped >= 0 ? (", pair FB " + number(q.overlapped)).c_str() : "", number(q.schedule.p2p).c_str(),
               q.replay.p2p == P2pMode::async ? "asynchronous"
               : q.replay.stream_per_peer     ? "blocking, a stream a peer"
                                              : "blocking, one stream a rank");

@@ -211,12 +211,12 @@ void add_cluster(CLI::App& app) {
   verb->require_subcommand(1);
   auto options = std::make_shared<Options>();
 
-  CLI::App* list = verb->add_subcommand("list", "the built-in GPUs and clusters");
+  CLI::App* list = verb->add_subcommand("list", "The built-in GPUs and clusters");
   add_format_option(*list, options->format);
   list->footer("Example: shardplan cluster list");
   list->callback([options] { print_list(*options); });
 
-  CLI::App* one = verb->add_subcommand("show", "one cluster, every figure with its source");
+  CLI::App* one = verb->add_subcommand("show", "One cluster, every figure with its source");
   one->add_option("cluster", options->cluster, "a GPU's name, a cluster's name or a path to a cluster file")
       ->required();
   one->add_flag("--topology", options->topology, "draw the wires (json: the graph)");

@@ -72,15 +72,16 @@ Question question_of(const Options& o, const Cluster& cluster) {
   Question q;
   const auto op = collective_of(given(o.op, "--op"));
   if (!op) {
-    const std::vector<std::string> names = {"all-reduce", "all-gather", "reduce-scatter",
-                                            "broadcast",  "all-to-all", "send-recv"};
-    throw InputError("--op", "\"" + o.op + "\" is no collective" + did_you_mean(o.op, names));
+    const std::vector<std::string> names = {"all-reduce", "all-gather",  "reduce-scatter", "broadcast",
+                                            "all-to-all", "all-to-allv", "send-recv"};
+    throw InputError("--op", "\"" + o.op + "\" is no collective" + did_you_mean_or_list(o.op, names));
   }
   q.op = *op;
   const auto type = nccl_type(o.dtype);
   if (!type) throw InputError("--dtype", "\"" + o.dtype + "\" is not one of bf16, fp16, fp32, fp8, int8");
   q.type = *type;
   const int ranks = small_count(given(o.ranks, "--ranks"), "--ranks", 1 << 22);
+  if (ranks < 2) throw InputError("--ranks", "one rank has nobody to exchange with: needs 2 or more");
   if (q.op == Collective::send_recv && ranks != 2) throw InputError("--ranks", "send-recv is between 2 ranks");
   q.ranks_per_node = o.ranks_per_node.empty() ? std::min(ranks, cluster.node.gpus)
                                               : small_count(o.ranks_per_node, "--ranks-per-node", cluster.node.gpus);
@@ -200,7 +201,7 @@ void run_sweep(const Options& o) {
 
 void add_collective(CLI::App& app) {
   auto one = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("collective", "Seconds of one collective among a group of ranks.");
+  CLI::App* verb = app.add_subcommand("collective", "Seconds of one collective among a group of ranks");
   add_options(*verb, *one);
   verb->add_option("--bytes", one->bytes, "as nccl-tests counts them: \"1 GiB\", \"25 MB\"");
   verb->add_option("--traffic", one->traffic,
@@ -208,7 +209,7 @@ void add_collective(CLI::App& app) {
   verb->footer("Example:\n  shardplan collective --op all-reduce --bytes '1 GiB' --ranks 16 --cluster dgx-h100");
 
   auto many = std::make_shared<Options>();
-  CLI::App* sweep = verb->add_subcommand("sweep", "The table that nccl-tests would print.");
+  CLI::App* sweep = verb->add_subcommand("sweep", "The table that nccl-tests would print");
   add_options(*sweep, *many);
   sweep->add_option("--min", many->least, "smallest size (default 8 bytes)");
   sweep->add_option("--max", many->most, "largest size (default 16 GiB)");

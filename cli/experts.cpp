@@ -492,7 +492,7 @@ void run(const Options& o) {
 
 void add_experts(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("experts", "one mixture-of-experts layer: exchange, expert products, balance");
+  CLI::App* verb = app.add_subcommand("experts", "One mixture-of-experts layer: exchange, expert products, balance");
   add_model_option(*verb, o->common);
   add_cluster_options(*verb, o->common);
   verb->add_option("--ep", o->ep, "GPUs that share the experts; need not divide them")->required();

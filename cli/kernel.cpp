@@ -13,6 +13,7 @@
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
 #include "cli/output.hpp"
+#include "hardware/kernel_choice.hpp"
 #include "hardware/kernel_price.hpp"
 #include "hardware/kernel_shapes.hpp"
 
@@ -58,7 +59,7 @@ E word_of(const std::string& text, const char* option, const std::array<std::pai
     if (text == name) return value;
     names.emplace_back(name);
   }
-  throw InputError(option, "\"" + text + "\" is not known" + did_you_mean(text, names));
+  throw InputError(option, "\"" + text + "\" is not known" + did_you_mean_or_list(text, names));
 }
 
 constexpr std::array<std::pair<const char*, GemmPass>, 3> kGemmPasses{
@@ -164,7 +165,7 @@ Answer price_memory(const Options& o, const KernelModel& model) {
   std::vector<std::string> names(kMemoryKernelNames.begin(), kMemoryKernelNames.end());
   const auto found = std::find(names.begin(), names.end(), o.kernel);
   if (found == names.end())
-    throw InputError("--kernel", "\"" + o.kernel + "\" is not known" + did_you_mean(o.kernel, names));
+    throw InputError("--kernel", "\"" + o.kernel + "\" is not known" + did_you_mean_or_list(o.kernel, names));
   Answer a;
   a.price = model.explain(static_cast<MemoryKernel>(found - names.begin()), bytes, a.evidence);
   a.work = {0, bytes};
@@ -179,7 +180,7 @@ struct Limits {
 
 /// Which of the datasheet's rates binds; latency where both stay below half of the launch floor.
 Limits limits_of(const Answer& a, const KernelModel& model, const KernelModel& datasheet) {
-  const double peak = datasheet.gpu().peak(a.type), bandwidth = datasheet.gpu().hbm_bytes_per_second.value;
+  const double peak = peak_of(datasheet.gpu(), a.type), bandwidth = datasheet.gpu().hbm_bytes_per_second.value;
   const double compute = peak > 0 ? a.work.flops / peak : 0, memory = a.work.bytes / bandwidth;
   Limits out{std::max(compute, memory), compute > memory ? "compute" : "memory"};
   if (out.roofline < 0.5 * model.launch_floor()) out.bound = "latency";
@@ -266,8 +267,9 @@ void print(const Options& o, const Answer& a, const KernelModel& model, const Ke
     if (o.explain) out["evidence"] = json_of(a.evidence);
     return print_json(out);
   }
-  std::printf("%s on %s, %s rates: one launch in a full queue, a burst (no sustained-power factor)\n", a.what.c_str(),
-              model.gpu().name.c_str(), o.rates.c_str());
+  std::printf("%s on %s, %s rates: %s\n", a.what.c_str(), model.gpu().name.c_str(), o.rates.c_str(),
+              o.rates == "datasheet" ? "published peaks, no launch, no efficiency"
+                                     : "one launch in a full queue, a burst (no sustained-power factor)");
   std::printf("time       %s, 80 %% between %s and %s\n", text_of_seconds(a.price.seconds).c_str(),
               text_of_seconds(a.price.low).c_str(), text_of_seconds(a.price.high).c_str());
   if (a.work.flops > 0)
@@ -376,10 +378,10 @@ void add_kinds(CLI::App& parent, bool explain) {
 }  // namespace
 
 void add_kernel(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("kernel", "Seconds of one kernel on one GPU.");
+  CLI::App* verb = app.add_subcommand("kernel", "Seconds of one kernel on one GPU");
   verb->require_subcommand(1);
   add_kinds(*verb, false);
-  CLI::App* explain = verb->add_subcommand("explain", "The same, with the measurements that the answer stands on.");
+  CLI::App* explain = verb->add_subcommand("explain", "The same, with the measurements that the answer stands on");
   explain->require_subcommand(1);
   add_kinds(*explain, true);
   verb->footer("Example:\n  shardplan kernel explain gemm --gpu h100-sxm --dtype bf16 -m 8192 -n 8192 -k 8192");

@@ -50,6 +50,8 @@ std::int64_t read_gpus(const CommonOptions&);
 /// --seq-len, --precision and one of --global-batch and --global-batch-tokens (InputError where both or neither are
 /// given, or where tokens are not a multiple of the sequence length).
 Workload read_workload(const CommonOptions&);
+/// Warns of a GPU that stands in with another type for the precision asked for.
+void warn_of_precision(const Cluster&, const Workload&);
 Rates read_rates(const CommonOptions&);
 
 }  // namespace shardplan

@@ -12,7 +12,7 @@
 #include "base/errors.hpp"
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
-#include "base/suggest.hpp"
+#include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 
@@ -28,6 +28,7 @@ struct Options {
 };
 
 struct Answer {
+  std::string precision;  // as asked
   Model model;
   Cluster cluster;
   Layout layout;
@@ -40,16 +41,6 @@ struct Answer {
   int explained = -1;
   std::vector<MemoryLine> lines;
 };
-
-void check_framework(const std::string& wanted, const std::vector<FrameworkNote>& notes) {
-  if (wanted.empty()) return;
-  const std::vector<std::string> known = {"megatron", "pytorch", "deepspeed", "nanotron"};
-  if (std::find(known.begin(), known.end(), wanted) == known.end()) {
-    throw InputError("--for", "unknown framework \"" + wanted.substr(0, 60) + "\"" + did_you_mean(wanted, known));
-  }
-  for (const FrameworkNote& note : notes)
-    if (note.framework == wanted) throw InputError("--layout", wanted + " " + note.note);
-}
 
 /// Layers of the busiest moment of each rank times the rule: what a whiteboard would say of the same layout.
 std::vector<double> rule_activations(const Answer& a) {
@@ -83,13 +74,14 @@ Answer answer(const Options& o) {
   const std::int64_t gpus = read_gpus(o.common);
   a.layout = parse_layout(o.common.layout, gpus, "--layout");
   a.workload = read_workload(o.common);
+  a.precision = o.common.precision;
   a.options.recipe = o.common.recipe;
   if (!o.common.recipe.empty()) find_recipe(o.common.recipe, "--recipe");
   a.options.rates = read_rates(o.common);
   a.options.traits = memory_traits(o.common.stack, "--stack");
   if (const auto reason = refuse_layout(a.layout, a.model, a.workload, gpus)) throw InputError("--layout", *reason);
   a.notes = framework_notes(a.layout, a.model, a.workload);
-  check_framework(o.framework, a.notes);
+  refuse_framework(o.framework, a.notes);
   a.microbatches = microbatches(a.layout, a.workload);
   a.report = memory_of(a.model, a.cluster, a.layout, a.workload, a.options);
   a.by_rule = rule_activations(a);
@@ -119,9 +111,16 @@ Json rank_json(const Answer& a, std::size_t i) {
 }
 
 Json json_of(const Answer& a) {
-  Json out = {{"layout", layout_text(a.layout)},
+  Json out = {{"model", a.model.name},
+              {"cluster", a.cluster.name},
+              {"gpus", a.layout.gpus()},
+              {"layout", layout_text(a.layout)},
+              {"seq_len", a.workload.seq_len},
+              {"global_batch", a.workload.global_batch},
+              {"precision", a.precision},
               {"recipe", a.report.recipe},
               {"stack", a.options.traits.name},
+              {"rates", a.options.rates == Rates::datasheet ? "datasheet" : "calibrated"},
               {"microbatches", a.microbatches},
               {"ranks", Json::array()},
               {"peak_bytes", a.report.peak_bytes()},
@@ -157,10 +156,10 @@ std::string gib(double bytes) {
 void print_head(const Answer& a) {
   const Recipe& r = find_recipe(a.report.recipe);
   std::printf("%s on %lld x %s, layout %s\n", a.model.name.c_str(), static_cast<long long>(a.layout.gpus()),
-              a.cluster.gpu.name.c_str(), layout_text(a.layout).c_str());
-  std::printf("sequence %s, global batch %s, %s micro-batches of %d, schedule %s, zero%d%s, recompute %s\n",
+              a.cluster.name.c_str(), layout_text(a.layout).c_str());
+  std::printf("sequence %s, global batch %s, %s of %d, schedule %s, zero%d%s, recompute %s\n",
               text_of_count(a.workload.seq_len).c_str(), text_of_count(a.workload.global_batch).c_str(),
-              text_of_count(a.microbatches).c_str(), a.layout.mbs, a.layout.schedule_name().c_str(),
+              counted(a.microbatches, "micro-batch").c_str(), a.layout.mbs, a.layout.schedule_name().c_str(),
               a.layout.zero_stage(), a.layout.sequence_parallel() ? ", sequence parallel" : "",
               a.layout.recompute == Recompute::none   ? "none"
               : a.layout.recompute == Recompute::full ? "full"
@@ -192,7 +191,9 @@ void print_verdict(const Answer& a) {
   const std::size_t peak = static_cast<std::size_t>(m.peak_rank);
   std::printf("\npeak %s GiB on rank %d of %s GiB (%s): %s\n", gib(m.peak_bytes()).c_str(), m.peak_rank,
               gib(m.capacity_bytes).c_str(),
-              a.options.rates == Rates::datasheet ? "the label" : "what the driver reports",
+              a.options.rates == Rates::datasheet ? "the label"
+              : a.cluster.gpu.hbm_mib.value > 0   ? "what the driver reports"
+                                                  : "the label less 0.5 %, assumed",
               m.fits ? "fits" : "does not fit");
   if (m.shortfall) {
     std::printf("short by %s GiB on rank %d; its largest term is %s (%s GiB)\n", gib(m.shortfall->bytes).c_str(),
@@ -218,12 +219,11 @@ void print_lines(const Answer& a) {
 }  // namespace
 
 void add_memory(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("memory", "bytes on every pipeline rank of a layout, by term");
+  CLI::App* verb = app.add_subcommand("memory", "Bytes on every pipeline rank of a layout, by term");
   auto options = std::make_shared<Options>();
   add_question_options(*verb, options->common);
   add_layout_option(*verb, options->common);
-  verb->add_option("--for", options->framework,
-                   "refuse what this framework refuses: megatron|pytorch|deepspeed|nanotron");
+  add_framework_option(*verb, options->framework);
   verb->add_option("--explain", options->explain, "tensor by tensor on this pipeline rank (a number, or peak)");
   verb->footer(
       "Example:\n  shardplan memory --model llama-3.1-405b --cluster h100-sxm --gpus 16384 --layout \"tp8 pp16 vpp8 "

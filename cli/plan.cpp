@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
+#include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "cli/step_options.hpp"
@@ -26,7 +27,7 @@ using nlohmann::ordered_json;
 struct Options {
   CommonOptions common;
   StepOptionTexts step;
-  std::string objective = "step-time", top = "10", fix, train_tokens;
+  std::string objective = "step-time", top = "10", fix, train_tokens, framework;
   bool any = false, exhaustive = false;
 };
 
@@ -62,12 +63,6 @@ void draw_progress(std::int64_t done, std::int64_t all) {
   std::fflush(stderr);
 }
 
-/// The recipe asked for, or the stack's own.
-std::string recipe_of(const PlanQuestion& q, const PlanAnswer& a) {
-  if (!q.memory.recipe.empty()) return q.memory.recipe;
-  return a.plans.empty() ? "the stack's" : a.plans.front().memory.recipe;
-}
-
 /// What the stack's own framework refuses of a layout that arithmetic allows, or "".
 std::string refusal(const PlanQuestion& q, const Layout& layout) {
   for (const FrameworkNote& note : framework_notes(layout, *q.model, q.workload))
@@ -84,7 +79,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
   out["global_batch"] = q.workload.global_batch;
   out["precision"] = o.common.precision;
   out["stack"] = q.stack.name;
-  out["recipe"] = recipe_of(q, a);
+  out["recipe"] = recipe_of(q.memory, q.workload).name;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
   out["objective"] = o.objective;
@@ -146,68 +141,81 @@ std::string why_slower(const StepReport& best, const StepReport& other) {
   return std::string(worst->name) + " +" + text_of_seconds(worst->difference);
 }
 
-void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
-  std::printf("%s on %lld x %s, sequence %lld, global batch %lld (%s tokens), %s\n", q.model->name.c_str(),
+/// Another plan against the best one, in what was asked for; the best one's line says nothing.
+std::string against_best(const Options& o, const RankedPlan& best, const RankedPlan& p) {
+  if (&best == &p) return "";
+  if (read_objective(o.objective) == Objective::memory)
+    return "+" + text_of_bytes(p.memory.peak_bytes() - best.memory.peak_bytes());
+  const double slower = p.step.step_time_s / best.step.step_time_s - 1;
+  if (slower < 5e-5) return "equal";
+  const std::string why = why_slower(best.step, p.step);
+  return "+" + text_of_percent(slower) + (why.empty() ? "" : "  (" + why + ")");
+}
+
+void print_question(const Options& o, const PlanQuestion& q) {
+  std::printf("%s on %lld x %s, sequence %s, global batch %s (%s tokens), %s\n", q.model->name.c_str(),
               static_cast<long long>(q.space.gpus), q.pricer->cluster().name.c_str(),
-              static_cast<long long>(q.workload.seq_len), static_cast<long long>(q.workload.global_batch),
+              text_of_count(q.workload.seq_len).c_str(), text_of_count(q.workload.global_batch).c_str(),
               text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.common.precision.c_str());
   std::printf("stack %s, recipe %s, rates %s, network %s, objective %s\n\n", q.stack.name.c_str(),
-              recipe_of(q, a).c_str(), o.common.rates.c_str(), o.common.network.c_str(), o.objective.c_str());
-  if (a.plans.empty()) {
-    std::printf("nothing fits\n");
-    if (a.shortfall)
-      std::printf("smallest shortfall: %s over on pipeline rank %d, whose largest term is %s, with layout %s\n",
-                  text_of_bytes(a.shortfall->bytes).c_str(), a.shortfall->rank, a.shortfall->term.c_str(),
-                  layout_text(a.shortfall->layout).c_str());
-  } else {
-    std::size_t width = 44;
-    const auto name_of = [&](const RankedPlan& p) {
-      return layout_text(p.layout) + (refusal(q, p.layout).empty() ? "" : " *");
-    };
-    for (const RankedPlan& p : a.plans) width = std::max(width, name_of(p).size());
-    const int column = static_cast<int>(width);
-    std::printf("%3s  %-*s %9s %17s %6s %9s %8s  %s\n", "", column, "layout", "step", "80 % interval", "MFU", "memory",
-                "bubble", "against the best");
-    int rank = 0;
-    for (const RankedPlan& p : a.plans) {
-      const StepQuestion s{q.model, q.pricer, p.layout, q.workload, q.stack, q.options};
-      const std::string interval = text_of_seconds(p.step.low_s) + " - " + text_of_seconds(p.step.high_s);
-      std::string against =
-          rank == 0 ? "" : "+" + text_of_percent(p.step.step_time_s / a.plans.front().step.step_time_s - 1);
-      if (rank > 0) {
-        const std::string why = why_slower(a.plans.front().step, p.step);
-        if (!why.empty()) against += "  (" + why + ")";
-      }
-      std::printf("%3d  %-*s %9s %17s %6s %9s %8s  %s\n", ++rank, column, name_of(p).c_str(),
-                  text_of_seconds(p.step.step_time_s).c_str(), interval.c_str(),
-                  text_of_percent(mfu(s, p.step, p.step.model_flops)).c_str(),
-                  text_of_bytes(p.memory.peak_bytes()).c_str(), text_of_percent(p.step.over_total).c_str(),
-                  against.c_str());
-    }
-    const RankedPlan& best = a.plans.front();
-    const StepQuestion s{q.model, q.pricer, best.layout, q.workload, q.stack, q.options};
-    std::printf("\nwhere the best plan's step goes (pipeline rank %d, the busiest)\n%s", best.step.busiest_rank,
-                step_breakdown_text(best.step).c_str());
-    std::printf("%s tokens/s per GPU; %s; memory limit %s\n",
-                text_of_number(tokens_per_second_per_gpu(s, best.step), 4).c_str(),
-                step_rate_text(s, best.step).c_str(), text_of_bytes(best.memory.capacity_bytes).c_str());
-    if (const std::string why = refusal(q, best.layout); !why.empty()) {
-      std::printf("* %s\n", why.c_str());
-      const auto runs = std::find_if(a.plans.begin(), a.plans.end(),
-                                     [&](const RankedPlan& p) { return refusal(q, p.layout).empty(); });
-      if (runs != a.plans.end())
-        std::printf("  the best that it takes as it is: %s (%s)\n", layout_text(runs->layout).c_str(),
-                    text_of_seconds(runs->step.step_time_s).c_str());
-    }
-    const Training t = training_of(o, best.step, q.pricer->cluster(), q.space.gpus);
-    if (t.asked) {
-      std::printf("%s tokens take %s days", o.train_tokens.c_str(), text_of_number(t.days, 3).c_str());
-      if (t.priced)
-        std::printf(", $%s at $%s a GPU hour (assumed price)", text_of_count(static_cast<std::int64_t>(t.usd)).c_str(),
-                    text_of_number(q.pricer->cluster().gpu.usd_per_hour.value, 3).c_str());
-      std::printf(" of steps alone: no failures, checkpoints or evaluations\n");
-    }
+              recipe_of(q.memory, q.workload).name.c_str(), o.common.rates.c_str(), o.common.network.c_str(),
+              o.objective.c_str());
+}
+
+void print_plans(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
+  std::vector<std::string> layouts, refusals;
+  std::size_t width = 30;
+  for (const RankedPlan& p : a.plans) {
+    const std::string why = refusal(q, p.layout);
+    if (!why.empty() && std::find(refusals.begin(), refusals.end(), why) == refusals.end()) refusals.push_back(why);
+    layouts.push_back(layout_text(p.layout) + (why.empty() ? "" : " *"));
+    width = std::max(width, layouts.back().size());
   }
+  const int column = static_cast<int>(width);
+  std::printf("%3s  %-*s %9s %19s %6s %9s %8s  %s\n", "", column, "layout", "step", "80 % interval", "MFU", "memory",
+              "bubble", "against the best");
+  for (std::size_t i = 0; i < a.plans.size(); ++i) {
+    const RankedPlan& p = a.plans[i];
+    const StepQuestion s{q.model, q.pricer, p.layout, q.workload, q.stack, q.options};
+    const std::string interval = text_of_seconds(p.step.low_s) + " - " + text_of_seconds(p.step.high_s);
+    const std::string against = against_best(o, a.plans.front(), p);
+    std::printf("%3zu  %-*s %9s %19s %6s %9s %8s%s\n", i + 1, column, layouts[i].c_str(),
+                text_of_seconds(p.step.step_time_s).c_str(), interval.c_str(),
+                text_of_percent(mfu(s, p.step, p.step.model_flops)).c_str(),
+                text_of_bytes(p.memory.peak_bytes()).c_str(), text_of_percent(p.step.over_total).c_str(),
+                against.empty() ? "" : ("  " + against).c_str());
+  }
+  std::printf("memory: fullest rank, with the context; limit %s. bubble: over total\n",
+              text_of_bytes(a.plans.front().memory.capacity_bytes).c_str());
+  for (const std::string& why : refusals) std::printf("* %s\n", why.c_str());
+  if (refusal(q, a.plans.front().layout).empty()) return;
+  const auto runs =
+      std::find_if(a.plans.begin(), a.plans.end(), [&](const RankedPlan& p) { return refusal(q, p.layout).empty(); });
+  if (runs != a.plans.end()) {
+    std::printf("  the best that it takes as it is: %s (%s)\n", layout_text(runs->layout).c_str(),
+                text_of_seconds(runs->step.step_time_s).c_str());
+  } else {
+    std::printf("  it takes none of these as it is: --for %s searches those that it takes\n",
+                q.stack.framework.c_str());
+  }
+}
+
+void print_best(const Options& o, const PlanQuestion& q, const RankedPlan& best) {
+  const StepQuestion s{q.model, q.pricer, best.layout, q.workload, q.stack, q.options};
+  std::printf("\nwhere the best plan's step goes (pipeline rank %d, the busiest)\n%s", best.step.busiest_rank,
+              step_breakdown_text(best.step).c_str());
+  std::printf("%s tokens/s per GPU; %s\n", text_of_number(tokens_per_second_per_gpu(s, best.step), 4).c_str(),
+              step_rate_text(s, best.step).c_str());
+  const Training t = training_of(o, best.step, q.pricer->cluster(), q.space.gpus);
+  if (!t.asked) return;
+  std::printf("%s tokens take %s days", o.train_tokens.c_str(), text_of_number(t.days, 3).c_str());
+  if (t.priced)
+    std::printf(", $%s at $%s a GPU hour (assumed price)", text_of_count(static_cast<std::int64_t>(t.usd)).c_str(),
+                text_of_number(q.pricer->cluster().gpu.usd_per_hour.value, 3).c_str());
+  std::printf(" of steps alone: no failures, checkpoints or evaluations\n");
+}
+
+void print_counts(const PlanAnswer& a) {
   std::printf(
       "\nconsidered %lld layouts: %lld illegal, %lld do not fit, %lld cannot beat those above (lower bound), %lld "
       "replayed\n",
@@ -217,6 +225,21 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
   std::stable_sort(reasons.begin(), reasons.end(), [](const auto& x, const auto& y) { return x.second > y.second; });
   for (std::size_t i = 0; i < reasons.size() && i < 8; ++i)
     std::printf("  %8lld  %s\n", static_cast<long long>(reasons[i].second), reasons[i].first.c_str());
+}
+
+void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
+  print_question(o, q);
+  if (!a.plans.empty()) {
+    print_plans(o, q, a);
+    print_best(o, q, a.plans.front());
+  } else {
+    std::printf("nothing fits\n");
+    if (a.shortfall)
+      std::printf("smallest shortfall: %s over on pipeline rank %d, whose largest term is %s, with layout %s\n",
+                  text_of_bytes(a.shortfall->bytes).c_str(), a.shortfall->rank, a.shortfall->term.c_str(),
+                  layout_text(a.shortfall->layout).c_str());
+  }
+  print_counts(a);
 }
 
 /// Not one legal layout: the question itself is at fault.
@@ -232,6 +255,7 @@ void run(const Options& o) {
   const Cluster cluster = load_cluster(o.common.cluster);
   PlanQuestion q;
   q.workload = read_workload(o.common);
+  warn_of_precision(cluster, q.workload);
   const Pricer pricer(cluster, read_rates(o.common), read_fidelity(o.common));
   q.model = &model;
   q.pricer = &pricer;
@@ -241,6 +265,8 @@ void run(const Options& o) {
     throw InputError("--gpus", "plan searches up to " + std::to_string(kMostGpus) + " GPUs, got " + o.common.gpus +
                                    " (simulate takes more)");
   q.space.any = o.any;
+  check_framework_name(o.framework);
+  q.space.framework = o.framework;
   q.stack = load_stack(o.common.stack, "--stack");
   q.options = read_step_options(o.step, o.common, model, q.workload);
   q.memory = read_memory_options(o.common, q.stack);
@@ -272,6 +298,7 @@ void add_plan(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("plan", "The best layouts for a model on N GPUs, and why the others lose");
   add_question_options(*verb, options->common);
   add_step_options(*verb, options->step);
+  add_framework_option(*verb, options->framework);
   verb->add_flag("--any", options->any, "search everything that is modelled, not only what the stack can run");
   verb->add_option("--objective", options->objective, "step-time|memory|cost")->default_str(options->objective);
   verb->add_option("--top", options->top, "plans to print")->default_str(options->top);

@@ -180,7 +180,7 @@ void print_text(const RouterQuestion& q, const RouterSeries& r) {
 
 void add_router(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("router", "how a router's balance moves from step to step");
+  CLI::App* verb = app.add_subcommand("router", "How a router's balance moves from step to step");
   verb->add_option("--experts", o->experts, "routed experts N");
   verb->add_option("--top-k", o->top_k, "experts a token");
   verb->add_option("--steps", o->steps, "loads to show: step 0 to steps-1, step s after s updates");

@@ -10,6 +10,7 @@
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
 #include "cli/explain_text.hpp"
+#include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
 #include "cli/step_options.hpp"
@@ -26,6 +27,7 @@ struct Options {
   StepOptionTexts step;
   std::string trace, jitter, jitter_seed = "1";
   std::vector<std::string> stragglers;
+  std::string framework;
   bool all_ranks = false, explain = false;
 };
 
@@ -66,20 +68,20 @@ std::string documents_text(const StepQuestion& q) {
 }
 
 void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& memory, const CommonOptions& o) {
-  std::printf("%s on %lld x %s, sequence %lld, global batch %lld, %s\n", q.model->name.c_str(),
+  std::printf("%s on %lld x %s, sequence %s, global batch %s (%s tokens), %s\n", q.model->name.c_str(),
               static_cast<long long>(q.layout.gpus()), q.pricer->cluster().name.c_str(),
-              static_cast<long long>(q.workload.seq_len), static_cast<long long>(q.workload.global_batch),
-              o.precision.c_str());
-  std::printf("layout %s (stack %s, rates %s, network %s)\n\n", layout_text(q.layout).c_str(), q.stack.name.c_str(),
-              o.rates.c_str(), o.network.c_str());
+              text_of_count(q.workload.seq_len).c_str(), text_of_count(q.workload.global_batch).c_str(),
+              text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.precision.c_str());
+  std::printf("layout %s (stack %s, recipe %s, rates %s, network %s)\n\n", layout_text(q.layout).c_str(),
+              q.stack.name.c_str(), memory.recipe.c_str(), o.rates.c_str(), o.network.c_str());
   if (q.options.mean_document > 0) std::printf("%s", documents_text(q).c_str());
   std::printf("step time   %s   (80 %% interval %s to %s)\n", text_of_seconds(s.step_time_s).c_str(),
               text_of_seconds(s.low_s).c_str(), text_of_seconds(s.high_s).c_str());
   std::printf("rate        %s tokens/s per GPU; %s\n", text_of_number(tokens_per_second_per_gpu(q, s), 4).c_str(),
               step_rate_text(q, s).c_str());
-  std::printf("bubble      %s over ideal, %s over total, %s of the longest window; %lld micro-batches\n",
+  std::printf("bubble      %s over ideal, %s over total, %s of the longest window; %s\n",
               text_of_percent(s.over_ideal).c_str(), text_of_percent(s.over_total).c_str(),
-              text_of_percent(s.window).c_str(), static_cast<long long>(s.microbatches));
+              text_of_percent(s.window).c_str(), counted(s.microbatches, "micro-batch").c_str());
   std::printf("memory      %s of %s on the fullest rank: %s\n", text_of_bytes(memory.peak_bytes()).c_str(),
               text_of_bytes(memory.capacity_bytes).c_str(), memory.fits ? "fits" : "DOES NOT FIT");
   std::printf("%s%s", critical_path_text(s).c_str(), replicas_text(q, s).c_str());
@@ -99,6 +101,7 @@ void run(const Options& o) {
   const Model model = read_model(o.common);
   const Cluster cluster = load_cluster(o.common.cluster);
   const Workload workload = read_workload(o.common);
+  warn_of_precision(cluster, workload);
   const Pricer pricer(cluster, read_rates(o.common), read_fidelity(o.common));
   StepQuestion q;
   q.model = &model;
@@ -114,6 +117,8 @@ void run(const Options& o) {
   if (q.layout.gpus() != read_gpus(o.common))
     throw InputError("--layout", "uses " + std::to_string(q.layout.gpus()) + " GPUs, --gpus says " + o.common.gpus);
   const StepReport s = simulate_step(q);
+  const std::vector<FrameworkNote> notes = framework_notes(q.layout, model, workload);
+  refuse_framework(o.framework, notes);
   const MemoryOptions memory_options = read_memory_options(o.common, q.stack);
   const MemoryReport memory = memory_of(model, cluster, q.layout, workload, memory_options);
   const std::vector<std::string> unpriced = unpriced_words(q);
@@ -129,7 +134,11 @@ void run(const Options& o) {
   out["cluster"] = cluster.name;
   out["gpus"] = q.layout.gpus();
   out["layout"] = layout_text(q.layout);
+  out["seq_len"] = workload.seq_len;
+  out["global_batch"] = workload.global_batch;
+  out["precision"] = o.common.precision;
   out["stack"] = q.stack.name;
+  out["recipe"] = memory.recipe;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
   if (q.options.mean_document > 0) {
@@ -142,6 +151,8 @@ void run(const Options& o) {
   if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, q, s);
   out["not_priced"] = unpriced;
   add_memory_json(out, memory);
+  out["frameworks"] = nlohmann::ordered_json::object();
+  for (const FrameworkNote& note : notes) out["frameworks"][note.framework] = note.note;
   if (o.explain) out["explain"] = explanation_json(explain_step(q, memory_options, s, memory));
   print_json(out);
 }
@@ -153,6 +164,7 @@ void add_simulate(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("simulate", "One training step of one layout: time, breakdown, bubbles, memory");
   add_question_options(*verb, options->common);
   add_layout_option(*verb, options->common);
+  add_framework_option(*verb, options->framework);
   add_step_options(*verb, options->step);
   verb->add_option("--trace", options->trace, "write the step as a Chrome / Perfetto trace, a process a pipeline rank");
   verb->add_flag("--all-ranks", options->all_ranks, "price and replay every rank of the job");

@@ -46,7 +46,7 @@ std::uint32_t parse_effects(const std::string& text, const std::string& where) {
     const std::string word = text.substr(at, comma - at);
     const auto found = std::find(names.begin(), names.end(), word);
     if (found == names.end())
-      throw InputError(where, "unknown effect \"" + word.substr(0, 60) + "\"" + did_you_mean(word, names));
+      throw InputError(where, "unknown effect \"" + word.substr(0, 60) + "\"" + did_you_mean_or_list(word, names));
     out |= std::uint32_t{1} << (found - names.begin());
     at = comma + 1;
   }

@@ -210,7 +210,7 @@ std::span<const RowKind> row_kinds() { return kRowKinds; }
 
 void add_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("validate", "Score predictions against measured rows.");
+  CLI::App* verb = app.add_subcommand("validate", "Scores predictions against measured rows");
   verb->add_option("--rows", options->rows, "CSV or JSON file; its header tells what the rows are");
   verb->add_option("--family", options->score.families, "only these families (repeat for more)");
   verb->add_flag("--leave-out", options->score.leave_out,

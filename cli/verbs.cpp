@@ -92,10 +92,15 @@ int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
       return fail(word, "unknown option" + did_you_mean(word.substr(0, word.find('=')), options), 2);
     }
     const auto verb_names = names_of(*verb);
-    if (!verb_names.empty()) return fail(word, "unknown verb" + did_you_mean(word, verb_names), 2);
+    if (!verb_names.empty()) return fail(word, "unknown verb" + did_you_mean_or_list(word, verb_names), 2);
     return fail(word, "unexpected word", 2);
   }
   std::string what = error.what();
+  if (what.rfind("A subcommand is required", 0) == 0) {
+    std::string list;
+    for (const std::string& name : names_of(*verb)) list += (list.empty() ? "" : ", ") + name;
+    return fail(verb->get_name(), "needs a verb: " + list, 2);
+  }
   if (const auto end = what.find('\n'); end != std::string::npos) what.resize(end);
   // CLI11 writes "--name: what": keep its place as ours.
   if (what.rfind("--", 0) == 0) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -12,6 +12,22 @@
 #include "hardware/kernel_extend.hpp"
 
 namespace shardplan {
+
+double peak_of(const Gpu& gpu, DataType type) {
+  if (gpu.peak(type) > 0) return gpu.peak(type);
+  switch (type) {
+    case DataType::fp8_row:
+    case DataType::fp8_block:
+    case DataType::mxfp8:
+      return gpu.peak(DataType::fp8);
+    case DataType::fp16:
+      return gpu.peak(DataType::bf16);
+    case DataType::bf16:
+      return gpu.peak(DataType::fp16);  // before Ampere: what fp16 does, the stacks ran
+    default:
+      return 0;
+  }
+}
 
 namespace {
 
@@ -70,22 +86,6 @@ std::array<DataType, 3> stand_ins(DataType type) {
 bool same_rate(DataType a, DataType b) {
   const auto canonical = [](DataType t) { return t == DataType::fp16 ? DataType::bf16 : t; };
   return canonical(a) == canonical(b);
-}
-
-double peak_of(const Gpu& gpu, DataType type) {
-  if (gpu.peak(type) > 0) return gpu.peak(type);
-  switch (type) {
-    case DataType::fp8_row:
-    case DataType::fp8_block:
-    case DataType::mxfp8:
-      return gpu.peak(DataType::fp8);
-    case DataType::fp16:
-      return gpu.peak(DataType::bf16);
-    case DataType::bf16:
-      return gpu.peak(DataType::fp16);  // before Ampere: what fp16 does, the stacks ran
-    default:
-      return 0;
-  }
 }
 
 /// Ordinary fractions where nothing was measured: between the p50 of large products over GPUs, 0.5-0.8 of peak, and of

@@ -8,6 +8,9 @@
 
 namespace shardplan {
 
+/// Dense FLOP/s of a type, or of the one that stands in for it (BF16 before Ampere: FP16; scaled FP8: FP8); 0 = none.
+double peak_of(const Gpu&, DataType);
+
 /// Rules of transfer, in order: the GPU's own table of that type; its own table of a neighbouring type; its sibling's
 /// table of the same type; a neighbouring type there; the built-in GPU that has the class at all. Times move by the
 /// ratio of the fitted forms, which carries peak FLOP/s and HBM bytes/s of both GPUs.

@@ -205,7 +205,8 @@ std::vector<StageSlice> written_stages(const Layout& l, const Model& m) {
 
 void check_slices(const Layout& l, int layers) {
   if (l.slices() > layers + 2) {
-    throw InputError("split", n(l.slices()) + " stages for " + n(layers) + " layers, an embedding and a head");
+    throw InputError("split",
+                     "more stages (" + n(l.slices()) + ") than layers, embedding and head (" + n(layers + 2) + ")");
   }
 }
 

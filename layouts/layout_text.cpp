@@ -245,7 +245,7 @@ std::string show_order(const Layout& l) {
 void read_schedule(Layout& l, Value value, const Place& at) {
   const std::vector<std::string> known(kScheduleNames.begin(), kScheduleNames.end());
   if (std::find(known.begin(), known.end(), value) == known.end()) {
-    at.fail("schedule: unknown schedule \"" + std::string(value) + "\"" + did_you_mean(value, known));
+    at.fail("schedule: unknown schedule \"" + std::string(value) + "\"" + did_you_mean_or_list(value, known));
   }
   l.schedule = std::string(value);
 }
@@ -317,7 +317,7 @@ std::vector<std::string> all_words() {
 }
 
 [[noreturn]] void fail_unknown(std::string_view word, std::string_view name, const std::string& where) {
-  throw InputError(where, "unknown word \"" + std::string(word) + "\"" + did_you_mean(name, all_words()));
+  throw InputError(where, "unknown word \"" + std::string(word) + "\"" + did_you_mean_or_list(name, all_words()));
 }
 
 void once(std::set<std::string, std::less<>>& seen, std::string_view name, const std::string& where) {

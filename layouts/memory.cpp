@@ -8,6 +8,14 @@
 
 namespace shardplan {
 
+const Recipe& recipe_of(const MemoryOptions& o, const Workload& w) {
+  if (!o.recipe.empty()) return find_recipe(o.recipe);
+  // A stack's recipe of 16-bit weights has no meaning in FP32.
+  if (w.precision == DataType::fp32 && find_recipe(o.traits.recipe).gathered < 4) return find_recipe("fp32");
+  const bool half = w.precision == DataType::fp16 && !o.traits.recipe_fp16.empty();
+  return find_recipe(half ? o.traits.recipe_fp16 : o.traits.recipe);
+}
+
 namespace {
 
 using enum MemoryTerm;
@@ -36,14 +44,6 @@ struct Kind {
   RankWeights weights;
   LayerActivations activations;
 };
-
-const Recipe& recipe_of(const MemoryOptions& o, const Workload& w) {
-  if (!o.recipe.empty()) return find_recipe(o.recipe);
-  // A stack's recipe of 16-bit weights has no meaning in FP32.
-  if (w.precision == DataType::fp32 && find_recipe(o.traits.recipe).gathered < 4) return find_recipe("fp32");
-  const bool half = w.precision == DataType::fp16 && !o.traits.recipe_fp16.empty();
-  return find_recipe(half ? o.traits.recipe_fp16 : o.traits.recipe);
-}
 
 /// Everything that all ranks share.
 struct Question {

@@ -75,6 +75,9 @@ struct MemoryOptions {
   double load = 1;  // routed tokens of the busiest rank over the mean
 };
 
+/// The recipe asked for, or the stack's own.
+const Recipe& recipe_of(const MemoryOptions&, const Workload&);
+
 struct RankMemory {
   int stage = 0;
   std::array<double, kMemoryTerms> terms{};  // bytes at the moment of the peak

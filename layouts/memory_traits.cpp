@@ -101,7 +101,7 @@ MemoryTraits memory_traits(const std::string& stack, const std::string& where, i
   if (!found) {
     std::vector<std::string> known;
     for (std::size_t i = 0; i < stacks.size(); ++i) known.push_back(stacks.item(i).at("name").text());
-    throw InputError(where, "unknown stack \"" + stack + "\"" + did_you_mean(stack, known));
+    throw InputError(where, "unknown stack \"" + stack + "\"" + did_you_mean_or_list(stack, known));
   }
   MemoryTraits out;
   read_chain(stacks, *found, out, month, 0);

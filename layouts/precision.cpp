@@ -26,7 +26,7 @@ DataType parse_precision(const std::string& text, const std::string& where) {
     if (text == word.text) return word.type;
     known.emplace_back(word.text);
   }
-  throw InputError(where, "unknown precision \"" + text.substr(0, 60) + "\"" + did_you_mean(text, known));
+  throw InputError(where, "unknown precision \"" + text.substr(0, 60) + "\"" + did_you_mean_or_list(text, known));
 }
 
 }  // namespace shardplan

@@ -45,7 +45,7 @@ const Recipe& find_recipe(std::string_view name, const std::string& where) {
     if (r.name == name) return r;
     known.push_back(r.name);
   }
-  throw InputError(where, "unknown recipe \"" + std::string(name) + "\"" + did_you_mean(name, known));
+  throw InputError(where, "unknown recipe \"" + std::string(name) + "\"" + did_you_mean_or_list(name, known));
 }
 
 }  // namespace shardplan

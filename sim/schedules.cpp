@@ -53,7 +53,7 @@ const ScheduleRow& find_schedule(std::string_view name) {
     if (row.name == name) return row;
     names.emplace_back(row.name);
   }
-  throw InputError("--schedule", "unknown schedule \"" + std::string(name) + "\"" + did_you_mean(name, names));
+  throw InputError("--schedule", "unknown schedule \"" + std::string(name) + "\"" + did_you_mean_or_list(name, names));
 }
 
 Refusal refuse_size(const ScheduleQuestion& q, int chunks) {

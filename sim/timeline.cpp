@@ -47,11 +47,14 @@ double shortest_pass(const Replay& r) {
   return shortest;
 }
 
-/// Label of a pass: letter and micro-batch; a pair shows both micro-batches.
-std::string label_of(const Pass& pass, int chunk) {
+/// Label of a pass: letter and micro-batch, of which the last digits stay where columns are few; a pair shows both
+/// micro-batches.
+std::string label_of(const Pass& pass, int chunk, long columns) {
   std::string text(1, pass_letter(pass.kind));
   if (chunk > 0) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  text += std::to_string(pass.microbatch);
+  const std::string number = std::to_string(pass.microbatch);
+  const auto room = static_cast<std::size_t>(std::max(1L, columns - 1));
+  text += pass.kind == PassKind::overlapped || number.size() <= room ? number : number.substr(number.size() - room);
   if (pass.kind == PassKind::overlapped) text += "&" + std::to_string(pass.microbatch2);
   return text;
 }
@@ -64,7 +67,7 @@ class Line {
   void draw(const Pass& pass, int chunk, double start, double end) {
     const double from = start * scale_, to = end * scale_;
     const int last = std::min(static_cast<int>(cells_.size()), static_cast<int>(std::ceil(to - kRounding)));
-    const std::string label = label_of(pass, chunk);
+    const std::string label = label_of(pass, chunk, std::lround(to - from));
     const bool labelled = to - from >= 2 - kRounding;
     std::size_t shown = 0;
     for (int c = static_cast<int>(from + kRounding); c < last; ++c) {

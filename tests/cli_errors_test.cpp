@@ -38,6 +38,8 @@ void check(const std::vector<Case>& cases) {
   }
 }
 
+const std::string kVerbList =
+    "plan, simulate, model, memory, cluster, bubble, kernel, collective, experts, router, measure, validate";
 const std::string kMachine = " --model llama-3.1-8b --cluster h100-sxm";
 const std::string kQuestion = kMachine + " --gpus 8 --seq-len 4k --global-batch 64 ";
 
@@ -45,15 +47,15 @@ const std::string kQuestion = kMachine + " --gpus 8 --seq-len 4k --global-batch 
 
 TEST_CASE("words that are no verb or option name the nearest one", "[cli][errors]") {
   check({
-      {"", "shardplan: A subcommand is required"},
+      {"", "shardplan: needs a verb: " + kVerbList + ", compare"},
       {"pla", "pla: unknown verb (did you mean \"plan\"?)"},
-      {"frobnicate", "frobnicate: unknown verb"},
+      {"frobnicate", "frobnicate: unknown verb: expected " + kVerbList + " or compare"},
       {"plan", "--model: is required"},
       {"plan --modle x", "--modle: unknown option (did you mean \"--model\"?)"},
       {"plan" + kQuestion + "extra", "extra: unexpected word"},
       {"plan" + kQuestion + "--gpus", "--gpus: needs a value"},
       {"plan" + kQuestion + "--format yaml", "--format: yaml not in {text,json}"},
-      {"cluster", "cluster: A subcommand is required"},
+      {"cluster", "cluster: needs a verb: list, show"},
       {"plan" + kQuestion + "\"$(printf 'ex\\ntra')\"", "ex?tra: unexpected word"},
   });
 }
@@ -108,7 +110,11 @@ TEST_CASE("names that nothing has are refused, the nearest is offered", "[cli][e
       {"plan" + kQuestion + "--rates calibrate", "--rates: expected calibrated or datasheet, got \"calibrate\""},
       {"plan" + kQuestion + "--network tabel", "--network: expected table, bound or flows, got \"tabel\""},
       {"plan" + kQuestion + "--objective speed", "--objective: expected step-time, memory or cost, got \"speed\""},
-      {"plan" + kQuestion + "--fix qq8", "--fix: unknown word \"qq8\""},
+      {"plan" + kQuestion + "--fix qq8",
+       "--fix: unknown word \"qq8\": expected tp, cp, pp, vpp, dp, ep, etp, zero, shard, mbs, schedule, group, split, "
+       "reshard, recompute, cp-by, tp-overlap, ep-overlap, transport, prefetch, offload, act-store, cuda-graphs, "
+       "compile, "
+       "grad-reduce, grad-accumulate, fused-loss, delay-wgrad, order, sp or nosp"},
       {"plan" + kQuestion + "--fix tp8tp8", "--fix: tp: expected a whole number, got \"8tp8\""},
       {"simulate" + kQuestion + "--layout mbs7", "--layout: 64 sequences are not a multiple of mbs*dp = 56"},
       {"simulate" + kQuestion + "--layout 'dp8 shard3'",

@@ -213,7 +213,7 @@ TEST_CASE("every refusal of a layout has its reason") {
       {"pp4 group=8", llama_70b(), w, "group=8: schedule=1f1b is not interleaved"},
       {"pp3 split=even", llama_70b(), w, "split=even: 80 layers do not divide into 3 stages"},
       {"pp16 split=loss-as-layer", llama_70b(), w, "split=loss-as-layer: 80 + 1 layers do not divide into 16 stages"},
-      {"pp128", llama_70b(), w, "128 stages for 80 layers, an embedding and a head"},
+      {"pp128", llama_70b(), w, "more stages (128) than layers, embedding and head (82)"},
       {"recompute=selective:mla_up_proj", llama_70b(), w,
        "recompute=selective:mla_up_proj: the model has no multi-latent attention"},
       {"recompute=selective:moe_act", llama_70b(), w, "recompute=selective:moe_act: the model has no experts"},

@@ -24,6 +24,10 @@ std::vector<int> divisors(std::int64_t n, std::int64_t most) {
 
 bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
+void erase_all(std::string& text, const std::string& what) {
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what)) text.erase(at, what.size());
+}
+
 /// One word of a refusal, for counting: the sentence without its numbers. Digits before a letter belong to a name
 /// (1f1b).
 std::string reason_kind(const std::string& reason) {
@@ -36,6 +40,7 @@ std::string reason_kind(const std::string& reason) {
     if (end < reason.size()) out += reason[end];
     at = end + 1;
   }
+  for (const char* value : {" (N)", " = N", ", not N", ", got N"}) erase_all(out, value);
   return out;
 }
 
@@ -191,6 +196,13 @@ class Enumerator {
     if (row.name == "interleaved-1f1b" && layout.pp > 1 && ask.microbatches % layout.pp != 0) {
       ++refused_["interleaved-1f1b: micro-batches are no multiple of pp"];
       return;
+    }
+    if (!space_.framework.empty()) {
+      for (const FrameworkNote& note : framework_notes(layout, model_, workload_)) {
+        if (note.framework != space_.framework) continue;
+        ++refused_[note.framework + " " + note.note];
+        return;
+      }
     }
     c.ladder = space_.is_fixed("recompute") ? std::vector<Layout>{layout} : ladder(layout);
     out_.push_back(std::move(c));

@@ -13,6 +13,7 @@ namespace shardplan {
 struct SearchSpace {
   std::int64_t gpus = 1;
   bool any = false;                      // all that is modelled, not only what the stack can run
+  std::string framework;                 // only what this framework takes as it is; "" = whatever arithmetic allows
   Layout fixed;                          // values of the words in `fixed_words`
   std::vector<std::string> fixed_words;  // "tp", "pp", "zero", ...
   bool is_fixed(const char* word) const;

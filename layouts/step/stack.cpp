@@ -213,7 +213,7 @@ std::string family_key(const Gpu& gpu) {
 Stack load_stack(const std::string& name, const std::string& where, ConstantSet set) {
   const auto found = all_stacks(set).find(name);
   if (found == all_stacks(set).end())
-    throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean(name, stack_names()));
+    throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean_or_list(name, stack_names()));
   return found->second;
 }
 
