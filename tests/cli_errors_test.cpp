@@ -200,3 +200,23 @@ TEST_CASE("every help ends with an example that answers", "[cli][errors]") {
     CHECK(run_there(example.substr(0, example.find('\n')) + " >folder.out").code == 0);
   }
 }
+
+TEST_CASE("--for keeps plans and simulations to what a framework takes", "[cli][errors]") {
+  check({
+      {"simulate" + kQuestion + "--layout 'dp8 zero2' --for megatron",
+       "--layout: megatron refuses: zero2 needs Megatron-FSDP; the distributed optimizer is zero1"},
+      {"plan" + kQuestion + "--for megatorn", "--for: unknown framework \"megatorn\" (did you mean \"megatron\"?)"},
+      {"plan" + kQuestion + "--fix zero2 --for megatron",
+       "--fix: no layout is legal: megatron refuses: zero2 needs Megatron-FSDP; the distributed optimizer is zero1"},
+  });
+  const Answer plan = run("plan" + kQuestion + "--for megatron --top 3");
+  CHECK(plan.code == 0);
+  CHECK(plan.text.find(" zero2 needs Megatron-FSDP") != std::string::npos);  // counted among the rejected
+  CHECK(plan.text.find(" *\n") == std::string::npos);
+  CHECK(plan.text.find("zero2 *") == std::string::npos);
+}
+
+TEST_CASE("a collective of one rank has nobody to exchange with", "[cli][errors]") {
+  check({{"collective --op all-reduce --bytes 1GB --ranks 1 --cluster dgx-h100",
+          "--ranks: one rank has nobody to exchange with: needs 2 or more"}});
+}

@@ -76,6 +76,9 @@ TEST_CASE("a timeline has a line a rank, fits its columns and says what runs whe
   CHECK(timeline_text(run.order, run.replay, options) ==
         "   0 |F0F1....B0--..B1--|\n"
         "   1 |..F0B0--F1B1--....|\n");
+  // Micro-batches of two digits in two columns: the last digit tells them apart.
+  const std::string narrow = timeline_text(run_of("1f1b", 1, 14).order, run_of("1f1b", 1, 14).replay);
+  CHECK(narrow.find("F9B9--F0B10-F1B11-F2B12-F3B13-|") != std::string::npos);
   for (const char* name : {"dualpipe", "zb-h2", "interleaved-1f1b"}) {
     const Run wide = run_of(name, 8, 64);
     const std::string text = timeline_text(wide.order, wide.replay);
