@@ -46,7 +46,7 @@ TEST_CASE("bubble text shows orders, definitions, the picture and the closed for
   CHECK(a.code == 0);
   for (const char* part :
        {"over ideal   (makespan - longest busy) / longest busy", "1 - sum of busy / (ranks x makespan)",
-        "(longest window - longest busy) / longest window", "(m+p-1)(F+B+W) = 9", "   1  1F0 1B0 1F1 1B1",
+        "(longest window - longest busy) / longest window", "(m+p-1)(F+I+W) = 9", "   1  1F0 1B0 1F1 1B1",
         "   0 |F0--F1--........B0------....B1------|"}) {
     INFO(part);
     CHECK(a.text.find(part) != std::string::npos);
