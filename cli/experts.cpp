@@ -305,6 +305,7 @@ nlohmann::ordered_json answer_json(const Question& q, const Answer& a, bool matr
   out["compute_s"] = t.compute();
   out["routed_s"] = t.routed.seconds;
   out["shared_s"] = t.shared.seconds;
+  out["routed_products"] = t.products;
   out["network_bytes"] = t.load.dispatch_network + t.load.combine_network;
   out["network_s"] = t.network();
   out["nvlink_bytes"] = t.load.dispatch_nvlink + t.load.combine_nvlink;
@@ -350,9 +351,10 @@ nlohmann::ordered_json answer_json(const Question& q, const Answer& a, bool matr
 
 void print_times(const Question& q, const Answer& a) {
   const MoeLayerTimes& t = a.times;
-  std::printf("  compute    %9s   %s with the shared expert, %s without\n", text_of_seconds(t.compute()).c_str(),
-              text_of_number(t.flops / 1e12, 3).append(" TFLOP").c_str(),
-              text_of_number(t.routed_flops / 1e12, 3).append(" TFLOP").c_str());
+  std::printf("  compute    %9s   %s with the shared expert, %s without; routed products %s (%s)\n",
+              text_of_seconds(t.compute()).c_str(), text_of_number(t.flops / 1e12, 3).append(" TFLOP").c_str(),
+              text_of_number(t.routed_flops / 1e12, 3).append(" TFLOP").c_str(), t.products.c_str(),
+              std::string(basis_name(t.routed.basis)).c_str());
   std::printf("  permute    %9s   %s read and written by the two permutations\n",
               text_of_seconds(t.permute.seconds).c_str(), text_of_decimal_bytes(t.permute_bytes).c_str());
   std::printf("  network    %9s   %s out and back, %s copies a token%s\n", text_of_seconds(t.network()).c_str(),
@@ -392,7 +394,10 @@ void print_load(const Question& q, const Answer& a) {
                 text_of_number(max_violation(gpu_loads(before, q.popularity.loads)) + 1, 4).c_str());
   }
   std::printf(
-      "\n  drawn (%s tokens, seed %lld): busiest expert %sx, busiest GPU %sx, %lld idle experts, %s nodes and %s GPUs "
+      "\n  (the slowest GPU sets the time of the layer: 2x the mean = twice the time; the bound is what no placement "
+      "of "
+      "these copies beats)\n  drawn (%s tokens, seed %lld): busiest expert %sx, busiest GPU %sx, %lld idle experts, %s "
+      "nodes and %s GPUs "
       "a "
       "token\n",
       text_of_count(a.traffic.tokens).c_str(), static_cast<long long>(q.seed),

@@ -204,6 +204,11 @@ nlohmann::ordered_json json_of(const KernelEvidence& e) {
         {"fixed_s", t.form.fixed},
         {"exponent", t.form.exponent}}},
       {"left_out", {{"n", t.left_out.n}, {"mape", t.left_out.mape}, {"coverage_80", t.left_out.coverage_80}}}};
+  if (e.fused_s > 0) {
+    out["run_as"] = e.loop ? "loop" : "fused";
+    out["fused_s"] = e.fused_s;
+    out["loop_s"] = e.loop_s;
+  }
   auto& points = out["neighbours"] = nlohmann::ordered_json::array();
   if (t.grid.empty()) return out;
   for (const LogGrid::Corner& corner : t.grid.corners(e.logs)) {
@@ -223,6 +228,10 @@ void print_evidence(const KernelEvidence& e) {
     return;
   }
   const KernelTable& t = *e.table;
+  if (e.fused_s > 0)
+    std::printf("run as     %s: one fused kernel would take %s, the experts one after the other %s%s\n",
+                e.loop ? "a loop of single products" : "one fused kernel", text_of_seconds(e.fused_s).c_str(),
+                text_of_seconds(e.loop_s).c_str(), e.loop ? " (below: its largest group)" : "");
   std::printf("stands on  table %s %s %s\n", std::string(kKernelClassNames[static_cast<std::size_t>(t.kernel)]).c_str(),
               std::string(data_type_name(t.type)).c_str(), t.library.c_str());
   std::printf("source     %s (%s)\n", t.source.c_str(), t.date.c_str());
@@ -264,6 +273,7 @@ void print(const Options& o, const Answer& a, const KernelModel& model, const Ke
                                {"bound", limits.bound},
                                {"efficiency", efficiency},
                                {"basis", basis_name(a.price.basis)}};
+    if (a.evidence.fused_s > 0) out["run_as"] = a.evidence.loop ? "loop of single products" : "one fused kernel";
     if (o.explain) out["evidence"] = json_of(a.evidence);
     return print_json(out);
   }
@@ -278,7 +288,10 @@ void print(const Options& o, const Answer& a, const KernelModel& model, const Ke
               text_of_bytes_per_second(a.work.bytes / a.price.seconds).c_str(),
               text_of_decimal_bytes(a.work.bytes).c_str());
   std::printf("bound      %s, %s of the datasheet's limit\n", limits.bound, text_of_percent(efficiency).c_str());
-  std::printf("basis      %s\n", std::string(basis_name(a.price.basis)).c_str());
+  std::printf("basis      %s%s\n", std::string(basis_name(a.price.basis)).c_str(),
+              !(a.evidence.fused_s > 0) ? ""
+              : a.evidence.loop         ? ", as a loop of single products, which is faster here than the fused kernel"
+                                        : ", as one fused kernel");
   if (o.explain) print_evidence(a.evidence);
 }
 

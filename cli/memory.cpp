@@ -15,6 +15,7 @@
 #include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
+#include "cli/step_options.hpp"
 
 namespace shardplan {
 namespace {
@@ -24,6 +25,7 @@ using enum MemoryTerm;
 
 struct Options {
   CommonOptions common;
+  StepOptionTexts routing;
   std::string framework, explain;
 };
 
@@ -83,6 +85,7 @@ Answer answer(const Options& o) {
   a.notes = framework_notes(a.layout, a.model, a.workload);
   refuse_framework(o.framework, a.notes);
   a.microbatches = microbatches(a.layout, a.workload);
+  set_routing(a.options, read_routing(o.routing, a.model, a.workload), a.model, a.layout, a.cluster);
   a.report = memory_of(a.model, a.cluster, a.layout, a.workload, a.options);
   a.by_rule = rule_activations(a);
   if (!o.explain.empty()) {
@@ -122,6 +125,8 @@ Json json_of(const Answer& a) {
               {"stack", a.options.traits.name},
               {"rates", a.options.rates == Rates::datasheet ? "datasheet" : "calibrated"},
               {"microbatches", a.microbatches},
+              {"routed_load", a.options.load},
+              {"redundant_experts", a.options.redundant},
               {"ranks", Json::array()},
               {"peak_bytes", a.report.peak_bytes()},
               {"peak_rank", a.report.peak_rank},
@@ -166,6 +171,10 @@ void print_head(const Answer& a) {
                                                       : "selective");
   std::printf("recipe %s: weight %g, gradient %g, optimizer %g bytes a parameter; stack %s\n", r.name.c_str(), r.weight,
               r.gradient, r.optimizer, a.options.traits.name.c_str());
+  if (a.options.load > 1 || a.options.redundant > 0)
+    std::printf(
+        "routing: the busiest rank gets %s times the mean's routed tokens, in every layer; %d redundant experts\n",
+        text_of_number(a.options.load, 4).c_str(), a.options.redundant);
 }
 
 void print_table(const Answer& a) {
@@ -223,6 +232,7 @@ void add_memory(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_question_options(*verb, options->common);
   add_layout_option(*verb, options->common);
+  add_routing_options(*verb, options->routing);
   add_framework_option(*verb, options->framework);
   verb->add_option("--explain", options->explain, "tensor by tensor on this pipeline rank (a number, or peak)");
   verb->footer(

@@ -13,6 +13,7 @@
 #include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
+#include "cli/skew_text.hpp"
 #include "cli/step_options.hpp"
 #include "cli/step_text.hpp"
 #include "cli/verbs.hpp"
@@ -283,10 +284,17 @@ void run(const Options& o) {
     const StepQuestion best{q.model, q.pricer, a.plans.front().layout, q.workload, q.stack, q.options};
     for (const std::string& what : unpriced_words(best)) print_warning(what);
   }
+  std::vector<SkewPoint> curve;  // of the best plan
+  if (wants_skew_curve(o.step) && !a.plans.empty())
+    curve = skew_curve({&model, &pricer, a.plans.front().layout, q.workload, q.stack, q.options}, q.memory,
+                       read_seed(o.step));
   if (o.common.json()) {
-    print_json(json_of(o, q, a));
+    ordered_json out = json_of(o, q, a);
+    if (!curve.empty()) out["skew_curve"] = skew_curve_json(curve);
+    print_json(out);
   } else {
     print_text(o, q, a);
+    if (!curve.empty()) std::printf("%s", skew_curve_text(curve).c_str());
   }
   if (a.plans.empty()) throw ExitCode{1};
 }
@@ -299,6 +307,7 @@ void add_plan(CLI::App& app) {
   add_question_options(*verb, options->common);
   add_step_options(*verb, options->step);
   add_framework_option(*verb, options->framework);
+  add_skew_curve_option(*verb, options->step);
   verb->add_flag("--any", options->any, "search everything that is modelled, not only what the stack can run");
   verb->add_option("--objective", options->objective, "step-time|memory|cost")->default_str(options->objective);
   verb->add_option("--top", options->top, "plans to print")->default_str(options->top);

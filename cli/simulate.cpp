@@ -13,6 +13,7 @@
 #include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
+#include "cli/skew_text.hpp"
 #include "cli/step_options.hpp"
 #include "cli/step_text.hpp"
 #include "cli/verbs.hpp"
@@ -77,8 +78,9 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
   if (q.options.mean_document > 0) std::printf("%s", documents_text(q).c_str());
   std::printf("step time   %s   (80 %% interval %s to %s)\n", text_of_seconds(s.step_time_s).c_str(),
               text_of_seconds(s.low_s).c_str(), text_of_seconds(s.high_s).c_str());
-  std::printf("rate        %s tokens/s per GPU; %s\n", text_of_number(tokens_per_second_per_gpu(q, s), 4).c_str(),
-              step_rate_text(q, s).c_str());
+  const double rate = tokens_per_second_per_gpu(q, s);
+  std::printf("rate        %s tokens/s per GPU; %s; %s GPU-hours a trillion tokens\n", text_of_number(rate, 4).c_str(),
+              step_rate_text(q, s).c_str(), text_of_count(std::llround(1e12 / rate / 3600)).c_str());
   std::printf("bubble      %s over ideal, %s over total, %s of the longest window; %s\n",
               text_of_percent(s.over_ideal).c_str(), text_of_percent(s.over_total).c_str(),
               text_of_percent(s.window).c_str(), counted(s.microbatches, "micro-batch").c_str());
@@ -119,13 +121,17 @@ void run(const Options& o) {
   const StepReport s = simulate_step(q);
   const std::vector<FrameworkNote> notes = framework_notes(q.layout, model, workload);
   refuse_framework(o.framework, notes);
-  const MemoryOptions memory_options = read_memory_options(o.common, q.stack);
+  MemoryOptions memory_options = read_memory_options(o.common, q.stack);
+  set_routing(memory_options, q.options.routing, model, q.layout, cluster);
   const MemoryReport memory = memory_of(model, cluster, q.layout, workload, memory_options);
   const std::vector<std::string> unpriced = unpriced_words(q);
   for (const std::string& what : unpriced) print_warning(what);
+  std::vector<SkewPoint> curve;
+  if (wants_skew_curve(o.step)) curve = skew_curve(q, memory_options, read_seed(o.step));
   if (!o.trace.empty()) write_text_file(o.trace, chrome_trace(*s.trace));
   if (!o.common.json()) {
     print_text(q, s, memory, o.common);
+    if (wants_skew_curve(o.step)) std::printf("%s", skew_curve_text(curve).c_str());
     if (o.explain) std::printf("%s", explanation_text(explain_step(q, memory_options, s, memory)).c_str());
     return;
   }
@@ -153,6 +159,7 @@ void run(const Options& o) {
   add_memory_json(out, memory);
   out["frameworks"] = nlohmann::ordered_json::object();
   for (const FrameworkNote& note : notes) out["frameworks"][note.framework] = note.note;
+  if (wants_skew_curve(o.step)) out["skew_curve"] = skew_curve_json(curve);
   if (o.explain) out["explain"] = explanation_json(explain_step(q, memory_options, s, memory));
   print_json(out);
 }
@@ -166,6 +173,7 @@ void add_simulate(CLI::App& app) {
   add_layout_option(*verb, options->common);
   add_framework_option(*verb, options->framework);
   add_step_options(*verb, options->step);
+  add_skew_curve_option(*verb, options->step);
   verb->add_option("--trace", options->trace, "write the step as a Chrome / Perfetto trace, a process a pipeline rank");
   verb->add_flag("--all-ranks", options->all_ranks, "price and replay every rank of the job");
   verb->add_option(

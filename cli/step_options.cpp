@@ -5,11 +5,15 @@
 #include "base/errors.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
+#include "layouts/step/price.hpp"
 
 namespace shardplan {
 
-void add_step_options(CLI::App& verb, StepOptionTexts& o) {
-  verb.add_option("--routing", o.routing, "balanced, real, or the hottest rank's load over the mean (1.3)")
+void add_routing_options(CLI::App& verb, StepOptionTexts& o) {
+  verb.add_option(
+          "--routing", o.routing,
+          "balanced; real (a weakly balanced router's skew, fitted on a published pair of runs); or the hottest rank's "
+          "load over the mean (1.3)")
       ->default_str(o.routing);
   verb.add_option("--skew", o.skew, "popularity of experts: none | zipf:S | dirichlet:A | power-law:A | file:PATH")
       ->default_str(o.skew);
@@ -18,11 +22,20 @@ void add_step_options(CLI::App& verb, StepOptionTexts& o) {
   verb.add_option("--redundant", o.redundant, "further copies of hot experts")->default_str(o.redundant);
   verb.add_option("--capacity-factor", o.capacity_factor, "0 = dropless")->default_str(o.capacity_factor);
   verb.add_option("--seed", o.seed, "of the skew")->default_str(o.seed);
+}
+
+void add_step_options(CLI::App& verb, StepOptionTexts& o) {
+  add_routing_options(verb, o);
   verb.add_option(
       "--documents", o.documents,
       "mean tokens of packed documents that do not attend to each other (2k), lengths exponential; default: "
       "one document a sequence");
   verb.add_option("--without", o.without, "switch effects off by name, separated by commas: " + effects_text());
+}
+
+void add_skew_curve_option(CLI::App& verb, StepOptionTexts& o) {
+  verb.add_flag("--skew-curve", o.skew_curve,
+                "also how time and memory grow with the experts' skew (printed anyway where --skew is given)");
 }
 
 Fidelity read_fidelity(const CommonOptions& o) {
@@ -62,7 +75,10 @@ const Moe* moe_of(const Model& model) {
   return nullptr;
 }
 
-void read_routing(const StepOptionTexts& o, const Model& model, const Workload& workload, RoutingQuestion& out) {
+}  // namespace
+
+RoutingQuestion read_routing(const StepOptionTexts& o, const Model& model, const Workload& workload) {
+  RoutingQuestion out;
   if (o.routing != "balanced" && o.routing != "real") {
     out.max_over_mean = parse_number(o.routing, "--routing");
     if (out.max_over_mean < 1)
@@ -70,7 +86,7 @@ void read_routing(const StepOptionTexts& o, const Model& model, const Workload& 
     if (out.max_over_mean > 1e4)
       throw InputError("--routing", "out of range: " + o.routing.substr(0, 60) + " is above 10000");
   }
-  if (o.routing == "real") out.max_over_mean = kRealRoutingMaxOverMean;
+  out.real = o.routing == "real";
   const auto whole = [](const std::string& text, const char* where, std::int64_t most) {
     const std::int64_t n = parse_count(text, where);
     if (n > most) throw InputError(where, "out of range: " + std::to_string(n) + " is above " + std::to_string(most));
@@ -82,16 +98,15 @@ void read_routing(const StepOptionTexts& o, const Model& model, const Workload& 
   out.capacity_factor = parse_number(o.capacity_factor, "--capacity-factor");
   const Skew skew = parse_skew(o.skew, "--skew");
   const bool asked = skew.kind != SkewKind::none || out.redundant > 0 || out.capacity_factor > 0 ||
-                     out.nodes_per_token > 0 || out.max_over_mean > 1;
+                     out.nodes_per_token > 0 || out.max_over_mean > 1 || out.real;
   const Moe* moe = moe_of(model);
   if (asked && moe == nullptr)
     throw InputError("--model", model.name + " has no experts: routing options do not apply");
   if (skew.kind != SkewKind::none)
-    out.popularity = std::make_shared<const ExpertPopularity>(make_popularity(
-        skew, moe->experts, moe->top_k, workload.seq_len, static_cast<std::uint64_t>(parse_count(o.seed, "--seed"))));
+    out.popularity = std::make_shared<const ExpertPopularity>(
+        make_popularity(skew, moe->experts, moe->top_k, workload.seq_len, read_seed(o)));
+  return out;
 }
-
-}  // namespace
 
 StepOptions read_step_options(const StepOptionTexts& o, const CommonOptions& common, const Model& model,
                               const Workload& workload) {
@@ -99,7 +114,7 @@ StepOptions read_step_options(const StepOptionTexts& o, const CommonOptions& com
   out.rates = read_rates(common);
   out.network = read_fidelity(common);
   out.without = parse_effects(o.without, "--without");
-  read_routing(o, model, workload, out.routing);
+  out.routing = read_routing(o, model, workload);
   if (!o.documents.empty()) {
     const std::int64_t mean = parse_binary_count(o.documents, "--documents");
     if (mean < 1) throw InputError("--documents", "a document has at least one token");
@@ -114,6 +129,16 @@ MemoryOptions read_memory_options(const CommonOptions& o, const Stack& stack) {
   out.rates = read_rates(o);
   out.traits = memory_traits(stack.name);
   return out;
+}
+
+std::uint64_t read_seed(const StepOptionTexts& o) { return static_cast<std::uint64_t>(parse_count(o.seed, "--seed")); }
+
+bool wants_skew_curve(const StepOptionTexts& o) { return o.skew_curve || o.skew != "none"; }
+
+void set_routing(MemoryOptions& options, const RoutingQuestion& routing, const Model& model, const Layout& layout,
+                 const Cluster& cluster) {
+  options.load = routed_load(routing, model, layout, cluster);
+  options.redundant = routing.redundant;
 }
 
 }  // namespace shardplan

@@ -49,6 +49,7 @@ void add_step_json(ordered_json& out, const StepQuestion& q, const StepReport& s
   out["step_time_low_s"] = s.low_s;
   out["step_time_high_s"] = s.high_s;
   out["tokens_per_s_per_gpu"] = tokens_per_second_per_gpu(q, s);
+  out["gpu_hours_per_trillion_tokens"] = 1e12 / tokens_per_second_per_gpu(q, s) / 3600;
   out["model_flops_per_s_per_gpu"] = s.model_flops / s.step_time_s / q.layout.gpus();
   out["mfu"] = mfu(q, s, s.model_flops);
   out["mfu_full_attention"] = mfu(q, s, s.model_flops_full_attention);

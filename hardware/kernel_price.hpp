@@ -25,6 +25,10 @@ struct KernelEvidence {
   double ratio = 1;      // form at the asked work and rates over form at the clamped point, 1 inside;
                          // of a grid of ratios: measured over form
   KernelWork work;
+  // Grouped products that no library was named for: whether a loop of single products (then `table` and `work` are
+  // those of its largest group) stands in for the fused kernel, and what each of the two would take.
+  bool loop = false;
+  double fused_s = 0, loop_s = 0;
 };
 
 /// `logs`: logarithms of the asked coordinates in the order of the table's axes. `actual`: the work asked for.

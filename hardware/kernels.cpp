@@ -1,5 +1,6 @@
 #include "hardware/kernels.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -81,6 +82,8 @@ struct KernelModel::Impl {
   Price memory_bound(MemoryKernel kernel, double bytes, KernelEvidence* evidence) const;
   Price experts(const ExpertLayer& layer, KernelEvidence* evidence) const;
   Price grouped(const GroupedGemm& g, KernelEvidence* evidence) const;
+  Price fused(const GroupedGemm& g, KernelEvidence* evidence) const;
+  Price loop(const GroupedGemm& g) const;
 };
 
 Price KernelModel::Impl::attention(const AttentionShape& a, KernelEvidence* evidence) const {
@@ -175,7 +178,7 @@ Price KernelModel::Impl::experts(const ExpertLayer& layer, KernelEvidence* evide
 /// An experts table holds ratios: by how much a layer misses its fitted form; one product misses it by as much.
 /// Launches, routing and streaming of the layer are left out: t = floor + (measured / form of the layer) x the roofline
 /// of this product.
-Price KernelModel::Impl::grouped(const GroupedGemm& g, KernelEvidence* evidence) const {
+Price KernelModel::Impl::fused(const GroupedGemm& g, KernelEvidence* evidence) const {
   const GroupedFeatures f = grouped_features(g);
   if (f.layer.rows <= 0) return {0, 0, 0, Basis::measured};
   if (rates == Rates::datasheet) {
@@ -198,6 +201,43 @@ Price KernelModel::Impl::grouped(const GroupedGemm& g, KernelEvidence* evidence)
   const double seconds = product.fixed + missed * roofline * table.scale * choice.grouped_pass_factor(g);
   if (evidence != nullptr) *evidence = {&table, logs, outside, missed, f.work};
   return with_interval(chosen, seconds, seconds, outside);
+}
+
+static Gemm product_of(const GroupedGemm& g, std::int64_t tokens) {
+  return {tokens, g.n, g.k, 1, g.type, g.pass, g.accumulate_fp32};
+}
+
+/// The experts' products one after the other: sum of single products, groups of equal size priced once.
+Price KernelModel::Impl::loop(const GroupedGemm& g) const {
+  Price sum{0, 0, 0, Basis::measured};
+  for (std::size_t i = 0; i < g.tokens.size();) {
+    std::size_t same = i;
+    while (same < g.tokens.size() && g.tokens[same] == g.tokens[i]) ++same;
+    const Gemm product = product_of(g, g.tokens[i]);
+    const KernelKey key{serial,          packed({1, index_of(g.type), index_of(g.pass), g.accumulate_fp32}),
+                        word(product.m), word(g.n),
+                        word(g.k),       1};
+    const Price one = KernelMemo::get(key, [&] { return gemm(product, nullptr); });
+    const auto count = static_cast<double>(same - i);
+    sum = {sum.seconds + count * one.seconds, sum.low + count * one.low, sum.high + count * one.high,
+           weaker(sum.basis, one.basis)};
+    i = same;
+  }
+  return sum;
+}
+
+Price KernelModel::Impl::grouped(const GroupedGemm& g, KernelEvidence* evidence) const {
+  const Price one_kernel = fused(g, evidence);
+  if (rates == Rates::datasheet || !g.build.empty() || !(one_kernel.seconds > 0)) return one_kernel;
+  const Price one_by_one = loop(g);
+  const bool better = one_by_one.seconds > 0 && one_by_one.seconds < one_kernel.seconds;
+  if (evidence != nullptr) {
+    if (better) gemm(product_of(g, *std::max_element(g.tokens.begin(), g.tokens.end())), evidence);
+    evidence->loop = better;
+    evidence->fused_s = one_kernel.seconds;
+    evidence->loop_s = one_by_one.seconds;
+  }
+  return better ? one_by_one : one_kernel;
 }
 
 KernelModel::KernelModel(const Gpu& gpu, Rates rates) : impl_(std::make_unique<Impl>(gpu, rates, nullptr)) {}

@@ -50,7 +50,9 @@ struct AttentionShape {
 };
 
 /// Expert products of one rank: group sizes (tokens per local expert) times [k -> n]; one of the two or three matrices
-/// each call.
+/// each call. With no `build` named, the faster of two ways that stacks run them: one fused kernel, or the experts'
+/// products one after the other, which bounds it from above (Transformer Engine's grouped linear layer loops over
+/// streams).
 struct GroupedGemm {
   std::span<const std::int64_t> tokens;  // one entry a local expert
   std::int64_t n = 0, k = 0;

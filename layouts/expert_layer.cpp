@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/errors.hpp"
+#include "hardware/kernel_price.hpp"
 
 namespace shardplan {
 
@@ -47,6 +48,17 @@ std::vector<std::vector<std::int64_t>> wave_groups(std::span<const std::int64_t>
   std::vector<std::vector<std::int64_t>> out(static_cast<std::size_t>(waves));
   for (std::size_t i = 0; i < tokens.size(); ++i) out[i * out.size() / tokens.size()].push_back(tokens[i]);
   return out;
+}
+
+std::string run_as(const MoeLayerQuestion& q, std::span<const std::int64_t> tokens) {
+  const Moe& moe = *q.load.moe;
+  if (q.rates == Rates::datasheet) return "at the datasheet's peak";
+  KernelEvidence evidence;
+  q.kernels->explain(
+      GroupedGemm{
+          tokens, moe.gated ? 2 * moe.width : moe.width, q.load.hidden, q.precision, GemmPass::forward, false, {}},
+      evidence);
+  return evidence.loop ? "a loop of single products" : "one fused kernel";
 }
 
 double slowed(const MoeLayerQuestion& q, double held) {
@@ -113,6 +125,7 @@ MoeLayerTimes price_moe_layer(const MoeLayerQuestion& q) {
             (q.shared ? q.load.tokens_per_rank * 2 * matrices * h * static_cast<double>(moe.shared_width) : 0);
   t.routed = price_group(q, t.load.hottest);
   t.shared = price_shared(q);
+  t.products = run_as(q, t.load.hottest);
   const double rows =
       static_cast<double>(std::accumulate(t.load.hottest.begin(), t.load.hottest.end(), std::int64_t{0}));
   t.permute_bytes = 4 * rows * h * 2;  // two permutations, each reads and writes a BF16 row

@@ -57,6 +57,7 @@ struct MoeLayerTimes {
   double flops = 0;  // mean rank: routed pairs and shared experts
   double routed_flops = 0;
   Price routed, shared;  // busiest rank: gate and up, activation, down
+  std::string products;  // how the first of the routed products runs: one fused kernel, or a loop over the experts
   Price permute;         // both permutations: read and write every routed row twice
   double permute_bytes = 0;
   MoeExchange exchange;

@@ -31,12 +31,13 @@ Moment empty_moment(int chunks) {
                 std::vector<int>(static_cast<std::size_t>(chunks), 0)};
 }
 
-/// min(m, p - r) of the only chunk on every rank r (1F1B), or m (GPipe): facts of both schedules for any m and p.
-InFlight counted(const Layout& l, std::int64_t microbatches, bool all) {
+/// min(m, p - r + more) of the only chunk on every rank r (1F1B), or m (GPipe): facts of both schedules for any m and
+/// p.
+InFlight counted(const Layout& l, std::int64_t microbatches, bool all, int more = 0) {
   InFlight out;
   for (int r = 0; r < l.pp; ++r) {
     Moment moment = empty_moment(1);
-    moment.alive[0] = static_cast<int>(all ? microbatches : std::min<std::int64_t>(microbatches, l.pp - r));
+    moment.alive[0] = static_cast<int>(all ? microbatches : std::min<std::int64_t>(microbatches, l.pp - r + more));
     out.ranks.push_back({moment});
   }
   return out;
@@ -101,7 +102,9 @@ InFlight in_flight_of(const Order& order, const Layout& l) {
 
 InFlight in_flight(const Layout& l, std::int64_t microbatches) {
   const std::string name = l.schedule_name();
-  if (name == "1f1b") return counted(l, microbatches, false);
+  // A pair of passes holds both micro-batches while it runs.
+  const bool paired = l.ep_overlap == EpOverlap::batch_1f1b;
+  if (name == "1f1b") return counted(l, microbatches, false, paired ? 1 : 0);
   if (name == "gpipe") return counted(l, microbatches, true);
   const ScheduleRow& row = find_schedule(name);
   ScheduleQuestion q;
@@ -109,6 +112,7 @@ InFlight in_flight(const Layout& l, std::int64_t microbatches) {
   q.microbatches = static_cast<int>(microbatches);
   q.chunks = l.slices_per_rank();
   q.group = l.group;
+  q.overlap_pairs = paired;
   if (const auto reason = row.refuse(q)) throw InputError("schedule", *reason);
   // A steady state repeats its moments: one period of it shows them all.
   const ShortStep step = short_step(q);
@@ -118,7 +122,8 @@ InFlight in_flight(const Layout& l, std::int64_t microbatches) {
 
 std::string in_flight_key(const Layout& l, std::int64_t microbatches) {
   return l.schedule_name() + "/" + std::to_string(l.pp) + "/" + std::to_string(l.slices_per_rank()) + "/" +
-         std::to_string(l.group) + "/" + std::to_string(microbatches);
+         std::to_string(l.group) + "/" + std::to_string(microbatches) +
+         (l.ep_overlap == EpOverlap::batch_1f1b ? "/pairs" : "");
 }
 
 }  // namespace shardplan

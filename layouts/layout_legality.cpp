@@ -197,6 +197,7 @@ std::vector<FrameworkNote> framework_notes(const Layout& l, const Model& m, cons
   q.microbatches = static_cast<int>(std::min<std::int64_t>(microbatches(l, w), 1 << 20));
   q.chunks = l.slices_per_rank();
   q.group = l.group;
+  q.overlap_pairs = l.ep_overlap == EpOverlap::batch_1f1b;
   for (const ScheduleNote& s : schedule_notes(l.schedule_name(), q)) {
     const bool said =
         std::any_of(out.begin(), out.end(), [&](const FrameworkNote& f) { return f.framework == s.framework; });

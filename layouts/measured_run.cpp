@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <set>
 
 #include "base/errors.hpp"
 #include "layouts/precision.hpp"
+#include "models/load_model.hpp"
 #include "models/shape.hpp"
 
 namespace shardplan {
@@ -37,7 +39,59 @@ std::int64_t needed(const Field& f, const char* key) {
 
 }  // namespace
 
+namespace {
+
+std::string letters_and_digits(const std::string& name) {
+  std::string out;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += static_cast<char>(std::tolower(c));
+  return out;
+}
+
+/// The built-in model that a row's name means: the same letters and digits, or the only one whose name begins with
+/// them ("Moonlight 16B": moonlight-16b-a3b).
+std::optional<std::string> built_in_called(const std::string& name) {
+  const std::string asked = letters_and_digits(name);
+  if (asked.size() < 6) return {};
+  std::vector<std::string> begin;
+  for (const std::string& known : model_names()) {
+    const std::string letters = letters_and_digits(known);
+    if (letters == asked) return known;
+    if (letters.compare(0, asked.size(), asked) == 0) begin.push_back(known);
+  }
+  return begin.size() == 1 ? std::optional(begin.front()) : std::nullopt;
+}
+
+/// The built-in model, which what the row does state must not contradict.
+Model built_in_of_run(const Field& f, const std::string& name) {
+  Model m = load_model(name);
+  const auto moe = std::find_if(m.layers.begin(), m.layers.end(), [](const Layer& l) { return l.moe.has_value(); });
+  const bool experts = moe != m.layers.end();
+  const auto agree = [&](const char* key, std::int64_t value) {
+    const std::int64_t stated = count_or(f, key, value);
+    if (stated != value)
+      throw InputError(f.path() + "/" + key,
+                       std::to_string(stated) + ", but the built-in " + name + " has " + std::to_string(value));
+  };
+  agree("layers", m.layer_count());
+  agree("dense_layers", experts ? moe - m.layers.begin() : 0);
+  agree("heads", m.layers.front().attention.heads);
+  agree("vocab", m.vocab);
+  agree("experts", experts ? moe->moe->experts : 0);
+  agree("topk", experts ? moe->moe->top_k : 0);
+  m.mtp.resize(std::min(m.mtp.size(), static_cast<std::size_t>(count_or(f, "mtp_layers", 0))));
+  return m;
+}
+
+}  // namespace
+
+std::optional<std::string> built_in_model_of_run(const Field& f) {
+  if (f.has("hidden") || f.has("hybrid")) return {};
+  return built_in_called(text_or(f, "name", ""));
+}
+
 Model model_of_run(const Field& f) {
+  if (const auto known = built_in_model_of_run(f)) return built_in_of_run(f, *known);
   if (const auto hybrid = f.find("hybrid")) throw InputError("model", "not modelled: " + hybrid->text());
   ModelShape s;
   s.name = text_or(f, "name", "");
@@ -217,6 +271,8 @@ void read_rest(const Field& row, MeasuredRun& run) {
   run.workload.global_batch = needed(layout, "global_batch");
   run.workload.precision = parse_precision(run.precision, "layout/precision");
   run.model = model_of_run(row.at("model"));
+  if (const auto known = built_in_model_of_run(row.at("model")))
+    run.model_note = "model's dimensions not stated: those of the built-in " + *known;
   run.cluster = cluster_of_run(row.at("hardware"));
   read_degrees(layout, run);
   read_recompute(layout, run);

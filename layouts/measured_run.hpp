@@ -34,14 +34,17 @@ struct MeasuredRun {
   std::optional<bool> balanced_routing;
   std::optional<bool> token_drop;  // capacity factor in use
   std::string notes;
-  int month = 0;  // 202412: the date in the name of its source, 0 = none; stands in for an unstated release
+  std::string model_note;  // where the row states no dimensions and its model is built in
+  int month = 0;           // 202412: the date in the name of its source, 0 = none; stands in for an unstated release
 
   std::optional<double> step_time_s;
   std::optional<double> memory_bytes, reserved_bytes;
   MemoryKind memory_kind = MemoryKind::unknown;
 };
 
-/// The members "model" and "hardware" of a row: shape numbers; GPU, node and network.
+/// Name of the built-in model that a row's member "model" means, where it states no dimensions of its own.
+std::optional<std::string> built_in_model_of_run(const Field&);
+/// The members "model" and "hardware" of a row: shape numbers (or a built-in model's); GPU, node and network.
 Model model_of_run(const Field&);
 Cluster cluster_of_run(const Field&);
 /// One row. Throws InputError only where the row has no id; everything else that stands in the way is `skipped`.

@@ -114,6 +114,7 @@ int Question::kind(const Layer& layer, bool mtp) {
     k.activations.kept += joined;
     k.activations.recomputed = k.activations.all - k.activations.kept;
   }
+  if (layer.moe) k.weights.experts *= 1 + d(options.redundant) / d(layer.moe->experts);
   kinds.push_back(k);
   return static_cast<int>(kinds.size()) - 1;
 }

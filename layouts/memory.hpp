@@ -72,7 +72,8 @@ struct MemoryOptions {
   std::string recipe;               // "" = the stack's
   Rates rates = Rates::calibrated;  // datasheet: the label's capacity, no slack, workspace of libraries or context
   MemoryTraits traits;
-  double load = 1;  // routed tokens of the busiest rank over the mean
+  double load = 1;    // routed tokens of the busiest rank over the mean
+  int redundant = 0;  // further copies of experts, spread over the expert-parallel ranks: weights and their states
 };
 
 /// The recipe asked for, or the stack's own.

@@ -86,7 +86,7 @@ StepQuestion question_of(const RunQuestion& r, const Pricer& pricer, std::uint32
   q.options.without = without;
   // Token drops under a capacity factor: with balanced routing every expert is filled just to its capacity of 1.
   if (r.run.token_drop.value_or(false)) q.options.routing.capacity_factor = 1;
-  if (!r.run.balanced_routing.value_or(true)) q.options.routing.max_over_mean = kRealRoutingMaxOverMean;
+  if (!r.run.balanced_routing.value_or(true)) q.options.routing.real = true;
   return q;
 }
 
@@ -127,9 +127,10 @@ std::vector<ScoredRow> score_runs(const std::vector<RunQuestion>& runs, PricerSh
         row.low_s = s.low_s;
         row.high_s = s.high_s;
         if (run.memory_bytes) row.predicted_memory = predicted_memory(q);
+        row.note = run.model_note;
         if (run.recompute_unknown)
-          row.note = std::string("recompute unknown: predicted with ") +
-                     (run.layout.recompute == Recompute::none ? "none" : "full");
+          row.note += std::string(row.note.empty() ? "" : "; ") + "recompute unknown: predicted with " +
+                      (run.layout.recompute == Recompute::none ? "none" : "full");
       } catch (const InputError& e) {
         row.skipped = e.what();
       }

@@ -30,6 +30,7 @@ void check_times(const PassTimes& times, const ReplayNodes& nodes) {
   check_size(times.input_grad, stages, whole, "input_grad");
   check_size(times.weight_grad, stages, whole, "weight_grad");
   check_size(times.overlapped, stages, true, "overlapped");
+  check_size(times.overlapped_pair, stages * stages, true, "overlapped_pair");
   check_size(times.hop_forward, stages, true, "hop_forward");
   check_size(times.hop_backward, stages, true, "hop_backward");
   if (!times.per_microbatch_scale.empty() &&
@@ -89,7 +90,9 @@ void Replayer::prepare(const PassTimes& times) {
   }
   for (int i = 0; i < keys.pairs; ++i) {
     const int f = nodes_.pair_forward[i], b = nodes_.pair_backward[i];
-    duration_[keys.pair(i)] = times.overlapped.empty() ? times.forward[f] + backward(b) : times.overlapped[f];
+    duration_[keys.pair(i)] = !times.overlapped_pair.empty() ? times.overlapped_pair[f * keys.stages + b]
+                              : times.overlapped.empty()     ? times.forward[f] + backward(b)
+                                                             : times.overlapped[f];
   }
   for (int h = 0; h < keys.hops(); ++h) duration_[keys.message(h)] = latency_[h];
   scale_ = times.per_microbatch_scale;

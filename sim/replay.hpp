@@ -18,6 +18,7 @@ struct PassTimes {
   std::vector<double> weight_grad;
   std::vector<double>
       overlapped;  // of a pair whose forward half is on this stage; empty = forward + backward of its halves
+  std::vector<double> overlapped_pair;  // stages x stages, [forward half's][backward half's]: wins over `overlapped`
   std::vector<double>
       hop_forward;  // latency from stage s to next[s] on another rank; empty = 0. Same rank: none is paid.
   std::vector<double> hop_backward;  // from stage s to previous[s]

@@ -105,3 +105,47 @@ TEST_CASE("mistakes of experts and router are exit 2 and one line that names the
     CHECK(answer.text.find('\n') == answer.text.size() - 1);
   }
 }
+
+TEST_CASE("simulate and plan report how the step grows with skew", "[cli][experts]") {
+  const std::string simulate =
+      "simulate --model mixtral-8x7b --cluster h100-sxm --gpus 64 --layout 'pp4 dp16 ep8' --seq-len 4096 "
+      "--global-batch "
+      "128 ";
+  CHECK_FALSE(json_of(simulate).contains("skew_curve"));
+  const auto curve = json_of(simulate + "--skew-curve").at("skew_curve");
+  REQUIRE(curve.size() >= 5);
+  CHECK(curve.front().at("zipf_exponent") == 0);
+  CHECK(curve.front().at("growth") == 0);
+  for (std::size_t i = 1; i < curve.size(); ++i) {
+    CHECK(curve[i].at("step_time_s") > curve[i - 1].at("step_time_s"));
+    CHECK(curve[i].at("busiest_rank_over_mean") > curve[i - 1].at("busiest_rank_over_mean"));
+  }
+  // A skew asked for is reason enough; its own step is on the curve.
+  const auto asked = json_of(simulate + "--skew zipf:0.5");
+  CHECK(asked.at("skew_curve").at(2).at("step_time_s") == asked.at("step_time_s"));
+  const auto plan = json_of(
+      "plan --model mixtral-8x7b --cluster h100-sxm --gpus 16 --seq-len 4096 --global-batch 32 --top 1 --skew-curve");
+  CHECK(plan.at("skew_curve").at(0).at("step_time_s") == plan.at("plans").at(0).at("step_time_s"));
+  CHECK(run(simulate + "--skew-curve").text.find("how the step grows with skew") != std::string::npos);
+  CHECK(run("simulate --model llama-3.1-8b --cluster h100-sxm --gpus 8 --layout dp8 --global-batch 8 --skew-curve")
+            .code == 2);
+}
+
+TEST_CASE("a grouped product takes no longer than its experts one after the other, and says how it runs",
+          "[cli][experts]") {
+  const auto grouped = json_of("kernel explain grouped-gemm --gpu h100-sxm --tokens 65536 --experts 4 -n 4096 -k 7168");
+  const auto single = json_of("kernel gemm --gpu h100-sxm -m 16384 -n 4096 -k 7168");
+  CHECK(grouped.at("run_as") == "loop of single products");
+  CHECK(grouped.at("time_s").get<double>() == Approx(4 * single.at("time_s").get<double>()).epsilon(1e-12));
+  CHECK(grouped.at("evidence").at("fused_s") > grouped.at("time_s"));
+  const auto small = json_of("kernel explain grouped-gemm --gpu h100-sxm --tokens 4096 --experts 64 -n 4096 -k 7168");
+  CHECK(small.at("run_as") == "one fused kernel");
+  CHECK(small.at("evidence").at("loop_s") >= small.at("time_s").get<double>());
+  // A named library is that kernel, whatever a loop would take.
+  const auto named =
+      json_of("kernel grouped-gemm --gpu h100-sxm --tokens 65536 --experts 4 -n 4096 -k 7168 --library sglang-triton");
+  CHECK_FALSE(named.contains("run_as"));
+  CHECK(named.at("time_s").get<double>() == Approx(grouped.at("evidence").at("fused_s").get<double>()).epsilon(1e-9));
+  CHECK(json_of(kEp64).at("routed_products") == "a loop of single products");
+  CHECK(json_of(kEp64 + " --rates datasheet").at("routed_products") == "at the datasheet's peak");
+}

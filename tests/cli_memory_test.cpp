@@ -79,3 +79,28 @@ TEST_CASE("layouts that cannot be are exit 2 and one line", "[cli][layouts]") {
     CHECK(answer.text == line);
   }
 }
+
+TEST_CASE("memory takes the routing's options as simulate does, and both agree", "[cli][experts]") {
+  const std::string ask =
+      " --model qwen3-235b-a22b --cluster h100-sxm --gpus 256 --layout 'tp2 pp8 vpp4 ep32 dp16' --seq-len 4096 "
+      "--global-batch 512 --format json ";
+  const auto peak = [&](const std::string& verb, const std::string& words) {
+    const Answer answer = run(verb + ask + words);
+    INFO(answer.text);
+    REQUIRE(answer.code == 0);
+    const auto json = nlohmann::json::parse(answer.text);
+    return verb == "memory" ? json.at("peak_bytes").get<double>() : json.at("memory").at("peak_bytes").get<double>();
+  };
+  const double even = peak("memory", "");
+  for (const std::string& words : {std::string("--skew zipf:0.8"), std::string("--skew zipf:0.8 --nodes-per-token 2"),
+                                   std::string("--routing real"), std::string("--skew zipf:0.8 --capacity-factor 1.25"),
+                                   std::string("--skew zipf:0.8 --redundant 32")}) {
+    INFO(words);
+    CHECK(peak("memory", words) > even);
+    CHECK(peak("memory", words) == Approx(peak("simulate", words)).epsilon(1e-12));
+  }
+  CHECK(peak("memory", "--skew zipf:0.8 --capacity-factor 1.25") < peak("memory", "--skew zipf:0.8"));
+  const Answer dense = run(k70b + "--layout 'tp8 pp2' --skew zipf:1");
+  CHECK(dense.code == 2);
+  CHECK(dense.text == "error: --model: llama-3.1-70b has no experts: routing options do not apply\n");
+}

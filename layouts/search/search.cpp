@@ -89,6 +89,7 @@ class Search {
     const InFlight& flight = kept->second;
     MemoryOptions asked = q_.memory;
     asked.load = routed_load(q_.options.routing, *q_.model, c.layout, q_.pricer->cluster());
+    asked.redundant = q_.options.routing.redundant;
     for (const Layout& layout : c.ladder) {
       MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, asked, slices, flight);
       if (!memory.fits) {

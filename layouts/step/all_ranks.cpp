@@ -27,7 +27,9 @@ double pass_seconds(const PassTimes& t, const Pass& pass) {
     case PassKind::weight_grad:
       return t.weight_grad[s];
     case PassKind::overlapped:
-      return t.overlapped[s];
+      return t.overlapped_pair.empty()
+                 ? t.overlapped[s]
+                 : t.overlapped_pair[s * t.forward.size() + static_cast<std::size_t>(pass.stage2)];
   }
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "layouts/step/price.hpp"
 
 namespace shardplan {
 namespace {
@@ -69,7 +70,7 @@ class ChangeTrial {
         throw InputError("layout", "illegal");
       StepQuestion q = q_;
       q.layout = l;
-      const MemoryReport m = memory_of(*q.model, q.pricer->cluster(), l, q.workload, memory_);
+      const MemoryReport m = memory_of(*q.model, q.pricer->cluster(), l, q.workload, routed(l));
       if (!m.fits) {
         ++out_.too_large;
         return Outcome::too_large;
@@ -82,6 +83,13 @@ class ChangeTrial {
       ++out_.illegal;
       return Outcome::illegal;
     }
+  }
+
+  /// What the routing's skew adds to memory depends on the layout's expert ranks.
+  MemoryOptions routed(const Layout& l) const {
+    MemoryOptions out = memory_;
+    out.load = routed_load(q_.options.routing, *q_.model, l, q_.pricer->cluster());
+    return out;
   }
 
   void keep(Change c, const StepQuestion& q, const MemoryReport& m, const std::function<void(Change&)>& mark) {

@@ -109,11 +109,26 @@ class LayerBuilder {
     cost_.input_grad.add(Part::tp, Price{left, left, left, price_.derived()});
   }
 
+  /// What was added so far is the attention's block (with a router): the first of the two that a pair runs.
+  void mark_attention() {
+    LayerLanes& lanes = cost_.lanes;
+    lanes.attention = forward_device();
+    lanes.attention_back = cost_.input_grad.device();
+    lanes.attention_weights = cost_.weight_grad.device();
+  }
+
   /// Sums the modules into the forward pass and the chosen ones into the recomputed work.
   LayerCost finish(bool recomputed) {
+    LayerLanes& lanes = cost_.lanes;
+    lanes.experts = forward_device() - lanes.attention - lanes.dispatch - lanes.combine;
+    lanes.experts_back = cost_.input_grad.device() - lanes.attention_back - lanes.combine_back - lanes.dispatch_back;
+    lanes.experts_weights = cost_.weight_grad.device() - lanes.attention_weights;
     for (std::size_t i = 0; i < kModules; ++i) {
       cost_.forward += by_module_[i];
-      if (recomputed && repeats(static_cast<Module>(i))) cost_.recompute += by_module_[i];
+      if (!recomputed || !repeats(static_cast<Module>(i))) continue;
+      cost_.recompute += by_module_[i];
+      // All-to-alls that recomputation repeats have no partner: they stay in its block.
+      (after_attention(static_cast<Module>(i)) ? lanes.experts_back : lanes.attention_back) += by_module_[i].device();
     }
     if (recomputed && layout_.recompute == Recompute::selective && layout_.modules.per_op) {
       // Half of the matrix products and all element-wise work run again; attention and collectives are kept.
@@ -128,6 +143,7 @@ class LayerBuilder {
       again.host *= 0.5;
       for (double& b : again.basis) b *= share;
       cost_.recompute += again;
+      lanes.attention_back += again.device();
     }
     return cost_;
   }
@@ -168,6 +184,24 @@ class LayerBuilder {
         return m.mlp;
       case Module::shared_experts:
         return m.shared_experts || m.moe;
+      default:
+        return false;
+    }
+  }
+
+  double forward_device() const {
+    double sum = 0;
+    for (const Cost& module : by_module_) sum += module.device();
+    return sum;
+  }
+  static bool after_attention(Module module) {
+    switch (module) {
+      case Module::moe_act:
+      case Module::experts:
+      case Module::moe_other:
+      case Module::mlp:
+      case Module::shared_experts:
+        return true;
       default:
         return false;
     }
@@ -497,6 +531,7 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
   b.linear(Module::moe_other, Part::gemm, local, moe.experts, h, b.price_.wide_type(), 0, 0, false);
   b.elementwise(Module::moe_other, MemoryKernel::norm, local * static_cast<double>(moe.experts) * 20,
                 local * static_cast<double>(moe.experts) * 12, 8);
+  b.mark_attention();
   // Rows gathered into expert order and back: read and written once each way, forward and backward.
   const double moved = local * static_cast<double>(moe.top_k * h) * 2;
   b.elementwise(Module::moe_other, MemoryKernel::permute, 2 * 2 * moved, 2 * 2 * moved, 6);
@@ -534,6 +569,10 @@ void moe_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataType l
     b.communicate_backward(Part::ep, exchange.combine);
     b.cost_.forward_a2a = out + back - hidden;
     b.cost_.backward_a2a = 2 * back;
+    LayerLanes& lanes = b.cost_.lanes;
+    lanes.dispatch = out - hidden;
+    lanes.combine = lanes.combine_back = lanes.dispatch_back = back;
+    lanes.contention = exchange.contention;
   }
 }
 
@@ -559,6 +598,7 @@ LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
   if (layer.moe) {
     moe_block(b, *layer.moe, groups_, linear_);
   } else {
+    b.mark_attention();
     mlp_products(b, tokens_, layer.mlp.width / question_.layout.tp, layer.mlp.gated, linear_, Module::mlp, Part::gemm,
                  tp_traffic(b, groups_, linear_));
   }

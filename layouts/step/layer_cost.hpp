@@ -1,6 +1,7 @@
 #pragma once
 // One transformer layer of one micro-batch on one rank: forward, input-gradient, weight-gradient and recomputed work.
 #include "layouts/step/cost.hpp"
+#include "layouts/step/overlapped_pair.hpp"
 #include "layouts/step/question.hpp"
 
 namespace shardplan {
@@ -15,11 +16,13 @@ struct Groups {
 };
 Groups groups_of(const Layout&, const Cluster&);
 
-/// What a layer costs. `recompute` runs at the start of the backward pass. pair_hidden_s: seconds of all-to-all inside
-/// `forward` and `input_grad` that an overlapped pair can hide.
+/// What a layer costs. `recompute` runs at the start of the backward pass. forward_a2a, backward_a2a: seconds of
+/// all-to-all inside `forward` and `input_grad` that an overlapped pair can hide; lanes: the same device seconds by the
+/// blocks of such a pair.
 struct LayerCost {
   Cost forward, recompute, input_grad, weight_grad;
   double forward_a2a = 0, backward_a2a = 0;
+  LayerLanes lanes;
 };
 
 /// Everything about a question that all its layers share.

@@ -1,6 +1,8 @@
 #include "layouts/step/pipeline.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -26,9 +28,9 @@ double message_bytes(const StepQuestion& q) {
 CompiledOrder& compiled_order(const ScheduleRow& schedule, const ShortStep& step) {
   const ScheduleQuestion& ask = step.question;
   constexpr std::size_t kMost = 64;
-  using Key = std::tuple<std::string_view, int, int, int, int, bool>;
+  using Key = std::tuple<std::string_view, int, int, int, int, bool, bool>;
   thread_local std::map<Key, std::unique_ptr<CompiledOrder>> shelf;
-  const Key key{schedule.name, ask.ranks, ask.microbatches, ask.chunks, ask.group, step.periods > 0};
+  const Key key{schedule.name, ask.ranks, ask.microbatches, ask.chunks, ask.group, ask.overlap_pairs, step.periods > 0};
   const auto found = shelf.find(key);
   if (found != shelf.end()) return *found->second;
   if (shelf.size() >= kMost) shelf.clear();
@@ -59,11 +61,61 @@ void choose_length(Pipeline& p, const ScheduleRow& schedule, const ScheduleQuest
 
 }  // namespace
 
+namespace {
+
+/// Seconds of a pair's messages that run beside what is left of it: both leave before the delayed weight gradients of
+/// its last attention block (Megatron core, combined_1f1b.py and model_chunk_schedule_plan.py: post_forward on the
+/// communication stream, backward_dw of the first layer behind post_backward). The least over the stages; counted for
+/// the few messages of warm-up and cool-down too.
+double hidden_message(const StepQuestion& q, const std::vector<StageCost>& stages) {
+  if (!q.layout.delay_wgrad.value_or(true)) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const StageCost& stage : stages)
+    if (!stage.lanes.empty()) least = std::min(least, stage.lanes.front().attention_weights);
+  return std::isfinite(least) ? least : 0;
+}
+
+/// Every forward and backward pass that may meet on a rank, whichever of the orders of a step pairs them.
+void price_pairs(const StepQuestion& q, Pipeline& p) {
+  const Order& order = p.order();
+  const std::int32_t n = order.stages();
+  const bool delayed = q.layout.delay_wgrad.value_or(true);
+  p.pair_device.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), 0);
+  p.times.overlapped_pair = p.pair_device;
+  for (std::int32_t f = 0; f < n; ++f) {
+    for (std::int32_t b = 0; b < n; ++b) {
+      if (order.rank_of_stage[static_cast<std::size_t>(f)] != order.rank_of_stage[static_cast<std::size_t>(b)])
+        continue;
+      const PairTime pair = layered_pair(p.stage(f), p.stage(b), delayed);
+      const auto at = static_cast<std::size_t>(f) * static_cast<std::size_t>(n) + static_cast<std::size_t>(b);
+      p.pair_device[at] = pair.device;
+      p.times.overlapped_pair[at] =
+          pair.seconds + p.pass_s + p.held(PassKind::forward, f) + p.held(PassKind::backward, b);
+    }
+  }
+}
+
+}  // namespace
+
 double pair_seconds(const StageCost& forward, const StageCost& backward, double contention) {
   const double exchange = forward.forward_a2a + backward.backward_a2a;
   const double compute = forward.forward_s + backward.backward_s - exchange;
   // A pair's all-to-alls run beside its compute, which slows by the SMs that they hold.
   return std::max(compute + contention * std::min(exchange, compute), exchange);
+}
+
+PairTime layered_pair(const StageCost& forward, const StageCost& backward, bool delayed) {
+  Cost apart = forward.forward;
+  apart += backward.input_grad;
+  apart += backward.weight_grad;
+  double outside = apart.device();
+  for (const LayerLanes& lanes : forward.lanes) outside -= lanes.forward();
+  for (const LayerLanes& lanes : backward.lanes) outside -= lanes.backward();
+  PairTime out;
+  out.device = outside + overlapped_seconds(forward.lanes, backward.lanes, delayed);
+  apart.hide(Part::ep, apart.device() - out.device);
+  out.seconds = apart.seconds();
+  return out;
 }
 
 Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_t microbatches) {
@@ -75,6 +127,7 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   ask.microbatches = static_cast<int>(microbatches);
   ask.chunks = schedule.fixed_chunks ? schedule.default_chunks : l.vpp;
   ask.group = l.group;
+  const bool paired = ask.overlap_pairs = l.ep_overlap == EpOverlap::batch_1f1b;
   p.slices = split_stages(l, *q.model);
   p.stages = price_stages(q, groups, p.slices);
   if (const auto why = schedule.refuse(ask))
@@ -87,6 +140,7 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
     p.hop = price.collective(Collective::send_recv, message_bytes(q), groups.hop).seconds;
     if (q.options.rates == Rates::calibrated) p.hop += groups.hop.crosses() ? q.pricer->constants().message_s : 0;
   }
+  if (paired && q.stack.p2p_overlap && !q.stack.p2p_copies) p.hop = std::max(0.0, p.hop - hidden_message(q, p.stages));
   const double pass = p.pass_s = q.options.rates == Rates::calibrated && l.pp > 1 ? q.stack.constants.pass_s : 0;
   // A message that its ranks copy is one copy out of the sender's pass and one into the receiver's.
   if (q.stack.p2p_copies)
@@ -113,6 +167,7 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
         pair_seconds(stage, p.stages.at(static_cast<std::size_t>(partner)), price.contention(Part::ep)) + pass +
         p.held(PassKind::overlapped, at);
   }
+  if (paired) price_pairs(q, p);
   if (!each_pass) choose_length(p, schedule, ask);
   return p;
 }
@@ -181,6 +236,14 @@ PassWork work_of(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
       out.device = stage.forward;
       out.device += other.input_grad;
       out.device += other.weight_grad;
+      if (!p.pair_device.empty()) {
+        const std::size_t n = p.order().rank_of_stage.size();
+        const std::size_t at = static_cast<std::size_t>(pass.stage) * n + static_cast<std::size_t>(pass.stage2);
+        out.sends = p.held(PassKind::forward, pass.stage) + p.held(PassKind::backward, pass.stage2);
+        out.device.hide(Part::ep, std::max(0.0, out.device.device() - p.pair_device[at]));
+        out.launch = p.times.overlapped_pair[at] - out.sends - out.device.device();
+        return out;
+      }
       const double apart = stage.forward_s + other.backward_s;
       // The pair's time is kept by the stage of its forward half, with the partner that the placement gives it.
       out.sends = p.held(pass.kind, pass.stage);

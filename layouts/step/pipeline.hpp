@@ -30,6 +30,7 @@ struct Pipeline {
   double hop = 0;      // seconds of one message
   double pass_s = 0;   // bookkeeping of a pass, in its time
   double between = 0;  // seconds from a pass's end to its message's arrival: hop, or 0 where the passes copy
+  std::vector<double> pair_device;  // device seconds of ep-overlap=1f1b's pairs, stages x stages as in `times`
   double blocking =
       0;              // seconds that a send holds the compute stream, in the time of forward and whole backward passes
   double copies = 0;  // seconds of one copy of a message, in or out, in the time of passes that copy theirs
@@ -58,6 +59,13 @@ Pipeline build_pipeline(const StepQuestion&, const Groups&, std::int64_t microba
 
 /// Seconds of a forward and a backward pass that run as a pair: their all-to-alls hide under the other's compute.
 double pair_seconds(const StageCost& forward, const StageCost& backward, double contention);
+
+/// The same for a pair of ep-overlap=1f1b, whose streams run layer by layer; embedding, head and what else lies outside
+/// the layers runs alone. `device` without the host's launches, which the pair has of both passes.
+struct PairTime {
+  double device = 0, seconds = 0;
+};
+PairTime layered_pair(const StageCost& forward, const StageCost& backward, bool delayed_weight_gradients);
 
 /// A pass of the order by what it spends: device seconds by part (what a pair hides taken off), the host's gaps and the
 /// sends that held it. seconds() of all three is the pass's time in the replay.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "layouts/expert_layer.hpp"
 #include "models/documents.hpp"
@@ -78,23 +81,7 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
 }
 
 Price StepPricer::grouped(const GroupedGemm& g) const {
-  const Price fused = times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
-  // Transformer Engine runs the experts' products one by one on several streams: a fused kernel is used only where it
-  // is faster.
-  Price loop;
-  loop.basis = Basis::measured;
-  for (std::size_t i = 0; i < g.tokens.size();) {
-    std::size_t same = i;
-    while (same < g.tokens.size() && g.tokens[same] == g.tokens[i]) ++same;
-    const Price one = gemm(g.tokens[i], g.n, g.k, g.type, g.pass, g.accumulate_fp32);
-    const auto count = static_cast<double>(same - i);
-    loop.seconds += count * one.seconds;
-    loop.low += count * one.low;
-    loop.high += count * one.high;
-    loop.basis = weaker(loop.basis, one.basis);
-    i = same;
-  }
-  return loop.seconds < fused.seconds ? loop : fused;
+  return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
 }
 
 Price StepPricer::attention(AttentionShape a) const {
@@ -171,16 +158,42 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   const ExpertLoad load = expert_load(ask);
   ExpertTraffic out;
   out.tokens = load.hottest;
+  const double busiest = load_factor(routing, moe, groups.ep.ranks);
   for (std::int64_t& n : out.tokens)
-    n = std::max<std::int64_t>(1, std::llround(static_cast<double>(n) * routing.max_over_mean * q_.layout.etp));
+    n = std::max<std::int64_t>(1, std::llround(static_cast<double>(n) * busiest * q_.layout.etp));
   if (groups.ep.ranks <= 1) return out;
   const MoeExchange exchange =
       price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
-  double slower = routing.max_over_mean;
-  if (q_.options.rates == Rates::calibrated && groups.ep.crosses()) slower *= q_.pricer->constants().network_factor;
+  double slower = busiest;
+  if (q_.options.rates == Rates::calibrated && groups.ep.crosses())
+    slower *= q_.pricer->constants().network_factor;
   out.dispatch = times(exchange.dispatch.total, slower);
   out.combine = times(exchange.combine.total, slower);
+  out.contention = exchange.sms_held / std::max(1.0, q_.pricer->cluster().gpu.sms.value);
   return out;
+}
+
+double real_routing_load(const Moe& moe, int ep, double exponent) {
+  constexpr std::uint64_t kDeals = 32;
+  if (ep <= 1) return 1;
+  using Key = std::tuple<std::int64_t, std::int64_t, int, double>;
+  static std::mutex lock;
+  static std::map<Key, double> known;
+  const std::lock_guard<std::mutex> guard(lock);
+  const auto [at, fresh] = known.try_emplace(Key{moe.experts, moe.top_k, ep, exponent}, 0.0);
+  if (!fresh) return at->second;
+  const ExpertPlacement place = place_contiguous(moe.experts, ep);
+  double sum = 0;
+  for (std::uint64_t deal = 1; deal <= kDeals; ++deal) {
+    const std::vector<double> weights =
+        popularity(Skew{SkewKind::zipf, exponent, {}}, moe.experts, moe.top_k, 1 << 20, deal);
+    sum += 1 + max_violation(gpu_loads(place, expected_loads(weights, moe.top_k)));
+  }
+  return at->second = sum / static_cast<double>(kDeals);
+}
+
+double load_factor(const RoutingQuestion& routing, const Moe& moe, int ep) {
+  return routing.real ? real_routing_load(moe, ep) : routing.max_over_mean;
 }
 
 double routed_load(const RoutingQuestion& routing, const Model& model, const Layout& layout, const Cluster& cluster) {
@@ -188,7 +201,7 @@ double routed_load(const RoutingQuestion& routing, const Model& model, const Lay
       std::find_if(model.layers.rbegin(), model.layers.rend(), [](const Layer& l) { return l.moe.has_value(); });
   if (layer == model.layers.rend()) return 1;
   if (routing.popularity == nullptr && routing.redundant == 0 && routing.capacity_factor == 0)
-    return routing.max_over_mean;
+    return load_factor(routing, *layer->moe, layout.ep);
   ExpertLoadQuestion ask;
   ask.moe = &*layer->moe;
   ask.hidden = model.hidden;
@@ -199,7 +212,7 @@ double routed_load(const RoutingQuestion& routing, const Model& model, const Lay
   ask.nodes_per_token = routing.nodes_per_token;
   ask.redundant = routing.redundant;
   ask.capacity_factor = routing.capacity_factor;
-  return routing.max_over_mean * expert_load(ask).max_over_mean_rank;
+  return load_factor(routing, *layer->moe, layout.ep) * expert_load(ask).max_over_mean_rank;
 }
 
 }  // namespace shardplan

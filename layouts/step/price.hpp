@@ -14,6 +14,7 @@ namespace shardplan {
 struct ExpertTraffic {
   std::vector<std::int64_t> tokens;
   Price dispatch, combine;
+  double contention = 0;  // share of the SMs that the exchange's kernels hold
 };
 
 /// Routed tokens of the busiest expert-parallel rank over the mean: what a skew adds to its memory. 1 without experts.

@@ -131,6 +131,7 @@ class StagePricer {
                             (q_.layout.recompute_layers == 0 || position < q_.layout.recompute_layers);
     const LayerCost& cost = cached(layer, kind, recomputed);
     add(out, cost);
+    out.lanes.push_back(cost.lanes);
     const int offloaded = q_.layout.offload_activation_layers;
     if (offloaded < 0 || position < offloaded)
       offloaded_bytes_ += layer_activations(activations_, layer, recomputed ? recomputed_modules(q_.layout) : 0).kept;
@@ -175,7 +176,6 @@ class StagePricer {
       out.forward.host += static_cast<double>(units_.size()) * price_.collective_launch();
       out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.collective_launch();
     }
-    hide_expert_exchange(out);
     offload(out);
     out.forward_s = out.forward.seconds();
     out.input_grad_s = out.input_grad.seconds();
@@ -198,23 +198,6 @@ class StagePricer {
     };
     exposed(out.forward, out.forward.device());
     exposed(out.input_grad, out.input_grad.device() + out.weight_grad.device());
-  }
-
-  /// Batch-level overlap runs one micro-batch's all-to-alls under another's compute in the steady state of 1F1B.
-  void hide_expert_exchange(StageCost& out) const {
-    if (q_.layout.ep_overlap.value_or(EpOverlap::none) != EpOverlap::batch_1f1b) return;
-    // What is left of `all_to_all`, for a schedule that would hide it once more in its pairs.
-    const auto hide = [&](Cost& cost, double& all_to_all, double compute) {
-      const double exchange = cost.part(Part::ep), held = std::min(exchange, compute);
-      if (exchange <= 0) return;
-      const double gone = held * (1 - price_.contention(Part::ep));
-      all_to_all *= 1 - held / exchange;
-      cost.hide(Part::ep, gone);
-    };
-    const double forward = out.forward.device() - out.forward.part(Part::ep);
-    const double backward = out.input_grad.device() + out.weight_grad.device() - out.input_grad.part(Part::ep);
-    hide(out.forward, out.forward_a2a, backward / 2);
-    hide(out.input_grad, out.backward_a2a, forward + backward / 2);
   }
 
   struct Entry {

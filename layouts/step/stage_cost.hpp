@@ -25,6 +25,7 @@ struct StageCost {
   double backward_s = 0;                  // input_grad and weight_grad as one pass
   double forward_s = 0, input_grad_s = 0, weight_grad_s = 0;
   double forward_a2a = 0, backward_a2a = 0;  // all-to-all seconds inside, that an overlapped pair can hide
+  std::vector<LayerLanes> lanes;             // of its layers, in their order
   LocalParameters parameters;
 };
 

@@ -89,8 +89,13 @@ double step_lower_bound(const StepQuestion& q, const std::vector<StageSlice>& sl
       const StageCost& partner = stages[stages.size() - 1 - s];
       const double apart = stage.forward_s + std::min(stage.backward_s, stage.input_grad_s + stage.weight_grad_s);
       const double share = q.layout.parameter_copies() == 2 ? 0.5 : 1;
-      busy += share * m *
-              std::min({apart, pair_seconds(stage, partner, contention), pair_seconds(partner, stage, contention)});
+      // Pairs of ep-overlap=1f1b take at least the compute of both halves, whichever halves they join.
+      const double paired =
+          q.layout.ep_overlap == EpOverlap::batch_1f1b
+              ? stage.forward.device() + stage.input_grad.device() + stage.weight_grad.device() - stage.forward_a2a -
+                    stage.backward_a2a
+              : std::min(pair_seconds(stage, partner, contention), pair_seconds(partner, stage, contention));
+      busy += share * m * std::min(apart, paired);
       held += stage.parameters;
     }
     const StageCost& first = stages[static_cast<std::size_t>(q.layout.slice_of(rank, 0))];

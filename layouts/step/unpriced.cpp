@@ -11,10 +11,13 @@ std::vector<std::string> unpriced_words(const StepQuestion& q) {
     out.emplace_back(
         "offload=optimizer: only memory follows; gradients and weights over PCIe and the step on the host are not in "
         "the time, which is a lower bound");
-  if (l.delay_wgrad.value_or(false))
-    out.emplace_back(
-        "delay-wgrad=1: no effect on the time; with ep-overlap=1f1b it would hide more of the all-to-alls, the time is "
-        "an upper bound");
+  const bool pairs = l.ep_overlap == EpOverlap::batch_1f1b;
+  if (l.delay_wgrad.value_or(false) && !pairs)
+    out.emplace_back("delay-wgrad=1: no effect on the time without ep-overlap=1f1b");
+  if (pairs && l.pp > 1 && l.schedule_name() != "1f1b" && l.schedule_name() != "interleaved-1f1b")
+    out.push_back("ep-overlap=1f1b: schedule=" + l.schedule_name() +
+                  " has no whole backward pass with a forward pass behind it in its steady state: little or nothing is "
+                  "hidden, an upper bound");
   if (l.ep_overlap == EpOverlap::waves)
     out.push_back("ep-overlap=waves" + std::to_string(l.waves) +
                   ": priced by the verb experts, not in the step, whose all-to-alls are exposed: an upper bound");
