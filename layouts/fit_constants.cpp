@@ -29,8 +29,9 @@ constexpr std::array<double, 6> kSteps = {6, 3.5, 1.6, 1.2, 1.06, 1.02};
 constexpr int kRestartRounds = 2;
 constexpr std::array<double, 3> kRestarts = {15e-6, 40e-6, 80e-6};  // s a launch
 constexpr double kPriorRows = 4;                                    // weight of the prior spread below, in rows
-constexpr double kPriorSpread = 0.06;     // ln; between curated tables (2-3 %) and shared clusters (8-10 %)
-constexpr double kPriorSpreadMoe = 0.20;  // ln; measured spread of MoE rows with an unknown recipe
+// ln, of dense runs (between curated tables, 2-3 %, and shared clusters, 8-10 %), of runs held by the host (measured:
+// 8-11 % at 80 % of them), of MoE runs (measured spread where the recipe is unknown).
+constexpr std::array<double, 3> kPriorSpread = {0.06, 0.10, 0.20};
 
 struct Knob {
   std::string scope, name, unit;
@@ -66,20 +67,23 @@ bool touches(const MachineConstantRow& row, const RunQuestion& q) {
   return probe.attention[static_cast<std::size_t>(q.stack.attention)] < 0;
 }
 
-/// ln(predicted / measured) of runs by stack: what the intervals stand on.
+/// ln(predicted / measured) of a run.
+struct Residual {
+  double error = 0;
+  Scatter scatter = Scatter::dense;
+};
+/// Of runs by stack: what the intervals stand on.
 class Residuals {
  public:
-  void add(const RunQuestion& q, double error) {
-    by_stack_[{q.stack.name, q.run.model.has_moe()}].push_back(std::abs(error));
-  }
-  std::size_t count(const std::string& stack, bool experts) const {
-    const auto found = by_stack_.find({stack, experts});
+  void add(const std::string& stack, const Residual& r) { by_stack_[{stack, r.scatter}].push_back(std::abs(r.error)); }
+  std::size_t count(const std::string& stack, Scatter kind) const {
+    const auto found = by_stack_.find({stack, kind});
     return found == by_stack_.end() ? 0 : found->second.size();
   }
   /// The 80 % quantile of the absolute errors as standard deviations, pulled towards a prior of kPriorRows rows.
-  double spread(const std::string& stack, bool experts) const {
-    const auto found = by_stack_.find({stack, experts});
-    const double z80 = 1.2816, before = experts ? kPriorSpreadMoe : kPriorSpread;
+  double spread(const std::string& stack, Scatter kind) const {
+    const auto found = by_stack_.find({stack, kind});
+    const double z80 = 1.2816, before = kPriorSpread[static_cast<std::size_t>(kind)];
     if (found == by_stack_.end()) return before;
     const auto n = static_cast<double>(found->second.size());
     const double sd = quantile(found->second, 0.8) / z80;
@@ -87,7 +91,7 @@ class Residuals {
   }
 
  private:
-  std::map<std::pair<std::string, bool>, std::vector<double>> by_stack_;
+  std::map<std::pair<std::string, Scatter>, std::vector<double>> by_stack_;
 };
 
 class Fit {
@@ -109,6 +113,7 @@ class Fit {
     collect_machine_knobs();
     collect_stack_knobs();
     errors_.assign(runs_.size(), 0);
+    scatter_.assign(runs_.size(), Scatter::dense);
     evaluate(fit_rows_, errors_);
   }
 
@@ -188,8 +193,9 @@ class Fit {
   void evaluate(const std::vector<std::size_t>& rows, std::vector<double>& errors) {
     for (const std::size_t i : rows) {
       try {
-        errors[i] = std::log(simulate_step(question_of(runs_[i], shelf_.of(runs_[i].run.cluster), 0)).step_time_s /
-                             *runs_[i].run.step_time_s);
+        const StepReport s = simulate_step(question_of(runs_[i], shelf_.of(runs_[i].run.cluster), 0));
+        errors[i] = std::log(s.step_time_s / *runs_[i].run.step_time_s);
+        scatter_[i] = s.scatter;
       } catch (const InputError&) {
         errors[i] = 0;  // not modelled: validate says so; no constant depends on it
       }
@@ -277,10 +283,9 @@ class Fit {
   }
 
  public:
-  /// ln(predicted / measured) of a run as things stand.
-  double error_of(std::size_t run) {
+  Residual residual_of(std::size_t run) {
     evaluate({run}, errors_);
-    return errors_[run];
+    return {errors_[run], scatter_[run]};
   }
   const std::vector<std::size_t>& learned() const { return fit_rows_; }
   const std::vector<std::size_t>& marked() const { return marked_; }
@@ -300,10 +305,15 @@ class Fit {
     }
     for (auto& [name, machine] : machines.items()) machine["rows"] = counts[name];
     for (auto& [name, stack] : stacks.items()) {
-      stack["residual_sd"] = std::round(1e4 * residuals.spread(name, false)) / 1e4;
-      if (residuals.count(name, true) > 0)
-        stack["residual_sd_moe"] = std::round(1e4 * residuals.spread(name, true)) / 1e4;
-      stack["rows"] = residuals.count(name, false) + residuals.count(name, true);
+      std::size_t rows = 0;
+      for (const auto& [kind, member] :
+           {std::pair{Scatter::dense, "residual_sd"}, std::pair{Scatter::host, "residual_sd_host"},
+            std::pair{Scatter::moe, "residual_sd_moe"}}) {
+        const std::size_t n = residuals.count(name, kind);
+        if (n > 0 || kind == Scatter::dense) stack[member] = std::round(1e4 * residuals.spread(name, kind)) / 1e4;
+        rows += n;
+      }
+      stack["rows"] = rows;
     }
     out["machines"] = std::move(machines);
     out["stacks"] = std::move(stacks);
@@ -317,6 +327,7 @@ class Fit {
   std::map<std::string, int> in_family_;
   std::vector<Knob> knobs_;
   std::vector<double> errors_;
+  std::vector<Scatter> scatter_;
 };
 
 }  // namespace
@@ -329,7 +340,7 @@ using Learn = std::function<bool(const MeasuredRun&)>;
 struct Fold {
   std::vector<RunQuestion> runs;
   PricerShelf shelf{ConstantSet::all};
-  std::vector<std::pair<std::size_t, double>> left_out;  // marked runs of the fold with their errors
+  std::vector<std::pair<std::size_t, Residual>> left_out;  // marked runs of the fold
 };
 
 std::vector<std::unique_ptr<Fold>> fit_folds(const std::vector<RunQuestion>& runs, const Learn& learn, int folds) {
@@ -342,7 +353,7 @@ std::vector<std::unique_ptr<Fold>> fit_folds(const std::vector<RunQuestion>& run
       Fit fit(fold->runs, fold->shelf, [&](const MeasuredRun& r) { return learn(r) && fold_of(r, folds) != f; }, true);
       fit.run(kFitRounds);
       for (const std::size_t i : fit.marked())
-        if (learn(runs[i].run) && fold_of(runs[i].run, folds) == f) fold->left_out.emplace_back(i, fit.error_of(i));
+        if (learn(runs[i].run) && fold_of(runs[i].run, folds) == f) fold->left_out.emplace_back(i, fit.residual_of(i));
       out[static_cast<std::size_t>(f)] = std::move(fold);
     }
   };
@@ -361,11 +372,11 @@ std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf& shelf, co
   Residuals residuals;
   if (options.rounds > 0 && options.spread_folds > 1)
     for (const auto& fold : fit_folds(runs, learn, options.spread_folds))
-      for (const auto& [i, error] : fold->left_out) residuals.add(runs[i], error);
+      for (const auto& [i, residual] : fold->left_out) residuals.add(runs[i].stack.name, residual);
   Fit fit(runs, shelf, learn, options.rounds > 0);
   fit.run(options.rounds);
   if (options.rounds == 0 || options.spread_folds <= 1)
-    for (const std::size_t i : fit.learned()) residuals.add(runs[i], fit.error_of(i));
+    for (const std::size_t i : fit.learned()) residuals.add(runs[i].stack.name, fit.residual_of(i));
   return fit.document(residuals);
 }
 
@@ -377,12 +388,17 @@ std::vector<ScoredRow> cross_validate(const std::vector<RunQuestion>& runs, int 
     Residuals residuals;
     for (int other = 0; other < folds; ++other)
       if (other != f)
-        for (const auto& [i, error] : fitted[static_cast<std::size_t>(other)]->left_out) residuals.add(runs[i], error);
+        for (const auto& [i, residual] : fitted[static_cast<std::size_t>(other)]->left_out)
+          residuals.add(runs[i].stack.name, residual);
     Fold& fold = *fitted[static_cast<std::size_t>(f)];
     for (RunQuestion& q : fold.runs) {
-      q.stack.constants.residual_sd = residuals.spread(q.stack.name, false);
-      q.stack.constants.residual_sd_moe = residuals.spread(q.stack.name, true);
-      q.stack.constants.fit_rows = static_cast<int>(residuals.count(q.stack.name, q.run.model.has_moe()));
+      StackConstants& c = q.stack.constants;
+      c.residual_sd = residuals.spread(q.stack.name, Scatter::dense);
+      c.residual_sd_host = residuals.spread(q.stack.name, Scatter::host);
+      c.residual_sd_moe = residuals.spread(q.stack.name, Scatter::moe);
+      c.fit_rows = 0;
+      for (const Scatter kind : {Scatter::dense, Scatter::host, Scatter::moe})
+        c.fit_rows += static_cast<int>(residuals.count(q.stack.name, kind));
       if (fold_of(q.run, folds) != f) q.run.skipped = "of another fold";
     }
     std::vector<ScoredRow> rows = score_runs(fold.runs, fold.shelf, without);

@@ -28,6 +28,7 @@ constexpr std::array kMeanings = {
     Meaning{"step_s", "host seconds a step that nothing hides"},
     Meaning{"compute_factor", "device seconds of this stack over the kernel tables'"},
     Meaning{"residual_sd", "spread of ln(measured / predicted) on dense runs: the interval's"},
+    Meaning{"residual_sd_host", "the same on dense runs that host launches hold"},
     Meaning{"residual_sd_moe", "the same on runs with experts"},
 };
 
@@ -79,6 +80,7 @@ void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const
       out.push_back({"stack", scope, name, "1", meaning_of(name), v->positive(), neutral, 0, 0, rows});
   };
   spread("residual_sd", before.residual_sd);
+  spread("residual_sd_host", before.residual_sd_host);
   spread("residual_sd_moe", before.residual_sd_moe);
 }
 

@@ -161,6 +161,7 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
       for (const StackConstantRow& row : stack_constant_rows())
         if (const auto v = f->find(row.name)) stack.constants.*row.member = v->positive();
       if (const auto v = f->find("residual_sd")) stack.constants.residual_sd = v->positive();
+      if (const auto v = f->find("residual_sd_host")) stack.constants.residual_sd_host = v->positive();
       if (const auto v = f->find("residual_sd_moe")) stack.constants.residual_sd_moe = v->positive();
       if (const auto v = f->find("rows")) stack.constants.fit_rows = static_cast<int>(v->count());
     }

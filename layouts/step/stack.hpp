@@ -24,7 +24,8 @@ struct StackConstants {
   double compute_factor = 1;       // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
   double pass_s = 0;               // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
   double residual_sd = 0.08;       // spread of ln(measured / predicted) on dense rows left out of a fit
-  double residual_sd_moe = 0.20;   // on rows with experts
+  double residual_sd_host = 0.10;  // the same where the host's launches hold the step
+  double residual_sd_moe = 0.20;   // and with experts
   int fit_rows = 0;                // that the spreads stand on; 0 = priors
 };
 

@@ -164,8 +164,13 @@ StepReport simulate_step(const StepQuestion& q) {
   const double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations
   const double device = std::max(1e-30, out.busiest.device());
   const double tables = q.stack.constants.fit_rows > 0 ? 0 : std::log(std::max(1.0, out.busiest.high / device));
-  const bool experts = q.model->has_moe();
-  const double residual = experts ? q.stack.constants.residual_sd_moe : q.stack.constants.residual_sd;
+  const StackConstants& c = q.stack.constants;
+  out.scatter = q.model->has_moe()                     ? Scatter::moe
+                : out.launch_s > 0.1 * out.step_time_s ? Scatter::host
+                                                       : Scatter::dense;
+  const double residual = out.scatter == Scatter::moe    ? c.residual_sd_moe
+                          : out.scatter == Scatter::host ? c.residual_sd_host
+                                                         : c.residual_sd;
   const double spread = std::sqrt(std::pow(z80 * residual, 2) + 0.25 * tables * tables);
   const bool whiteboard = q.options.rates == Rates::datasheet;
   out.low_s = whiteboard ? out.step_time_s : out.step_time_s * std::exp(-spread);

@@ -53,6 +53,10 @@ struct CriticalPath {
   double reduction_s = 0, slowest_rank_s = 0, optimizer_s = 0, gather_s = 0, fixed_s = 0;
 };
 
+/// Which of a stack's spreads the interval stands on: dense runs, dense runs of which host launches hold more than a
+/// tenth beside the device's work, runs with experts.
+enum class Scatter : unsigned char { dense, host, moe };
+
 struct StepReport {
   double step_time_s = 0, low_s = 0, high_s = 0;
   double pipeline_s = 0;  // the replay's makespan
@@ -68,7 +72,8 @@ struct StepReport {
   std::int64_t microbatches = 0;
   Cost busiest;  // device seconds of all passes of the busiest rank, what overlapped pairs hide taken off
   // busy_s = busiest.device() + launch_s + blocking_s + jitter_s
-  double launch_s = 0;    // host launches that the device waited for, bookkeeping of passes
+  double launch_s = 0;  // host launches that the device waited for, bookkeeping of passes
+  Scatter scatter = Scatter::dense;
   double blocking_s = 0;  // pipeline messages that hold the compute stream
   double jitter_s = 0;    // of --jitter and --straggler
   int busiest_rank = 0;
