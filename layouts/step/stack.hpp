@@ -34,8 +34,10 @@ struct StackConstants {
 struct MachineConstants {
   double bf16 = 1, fp8 = 1, fp8_row = 1, fp4 = 1;
   std::array<double, 7> attention{1, 1, 1, 1, 1, 1, 1};  // by AttentionLibrary
-  double network_factor = 1;  // seconds of collectives between nodes of this fabric over the network model's
-  double domain_factor = 1;   // of collectives inside a node of this machine over the network model's
+  // Seconds of collectives between nodes of this fabric over the network model's. Neutral: 1.2, the geometric mean over
+  // the fabrics fitted: collectives of a step share links and hosts that a benchmark has for itself.
+  double network_factor = 1.2;
+  double domain_factor = 1;  // of collectives inside a node of this machine over the network model's
   // NICs that a group with some, not all, of a node's GPUs uses of each member after its first; 1 = all. Rings that
   // enter a node at one GPU and leave it at another under a different PCIe switch reach only part of both NICs.
   double strided_nics = 1;
