@@ -113,12 +113,21 @@ std::vector<std::vector<std::int64_t>> by_domain(const Cluster& cluster, const s
 /// Rank `from` of a group sends bytes to its rank `to`.
 using Send = std::function<void(std::int64_t from, std::int64_t to, double bytes)>;
 
+/// 4,096 ranks each with each: tens of seconds and gigabytes. Beyond it the tables answer.
+constexpr std::size_t kMostFlows = std::size_t{1} << 24;
+void check_flows(std::size_t flows) {
+  if (flows > kMostFlows)
+    throw InputError("--network flows", std::to_string(flows) + " flows are too many (at most " +
+                                            std::to_string(kMostFlows) + "): ask a smaller group, or --network table");
+}
+
 void send_rings(const Cluster& cluster, const std::vector<std::int64_t>& placement, double bytes_per_edge, bool closed,
                 const Send& send) {
   const auto domains = by_domain(cluster, placement);
   std::size_t rings = placement.size();
   for (const auto& members : domains) rings = std::min(rings, members.size());
   if (domains.size() == 1) rings = 1;
+  check_flows(rings * placement.size());
   for (std::size_t ring = 0; ring < rings; ++ring) {
     std::vector<std::int64_t> order;
     for (const auto& members : domains) {
@@ -138,6 +147,7 @@ void send_all(const Cluster& cluster, Collective op, double bytes, const std::ve
   const double share = static_cast<double>(n - 1) / static_cast<double>(n);
   switch (op) {
     case Collective::all_to_all:
+      check_flows(placement.size() * placement.size());
       for (std::int64_t i = 0; i < n; ++i) {
         for (std::int64_t j = 0; j < n; ++j) send(i, j, bytes / static_cast<double>(n));
       }

@@ -220,3 +220,10 @@ TEST_CASE("a matrix of another size than the group is refused", "[traffic]") {
   m.at(0, 1) = 1;
   CHECK_THROWS_AS(flows_time(t, m, {0, 9}), InputError);
 }
+
+TEST_CASE("A collective of too many flows is refused, not begun", "[flows]") {
+  Cluster cluster = load_cluster("h100-sxm");
+  cluster.node.nvlink_domain = 8192;
+  const NetworkModel network(cluster, Rates::calibrated, Fidelity::flows);
+  CHECK_THROWS_AS(network.collective(Collective::all_reduce, 1e9, group_shape(cluster, 16384)), InputError);
+}
