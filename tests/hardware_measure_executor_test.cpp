@@ -88,6 +88,7 @@ TEST_CASE("T4: gradients, live activations, message counts and bytes of an execu
                                                      {},
                                                      {},
                                                      {},
+                                                     {},
                                                      {}});
     const MessageCount messages = expected_messages(order, executor.message_bytes());
     std::int64_t sent = 0, bytes = 0;
