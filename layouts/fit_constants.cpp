@@ -186,6 +186,7 @@ class Fit {
     for (Pricer* p : k.pricers) {
       MachineConstants c = p->constants();
       k.machine->member(c) = k.value;
+      if (k.machine->scope == MachineScope::gpu) c.gpu_fitted = true;
       p->set_constants(c);
     }
   }

@@ -168,3 +168,13 @@ TEST_CASE("a step long enough to leave most of its steady state out of the repla
     CHECK(s.ranks.back().finish == Approx(whole.ranks.back().finish).epsilon(1e-10));
   }
 }
+
+TEST_CASE("an interval is wider on a GPU that no step was measured on") {
+  const auto width = [](const char* cluster) {
+    const AskedStep b("llama-3.1-8b", cluster, "tp8", 8, 8192, 16);
+    const StepReport s = simulate_step(b.q);
+    return std::log(s.high_s / s.low_s);
+  };
+  CHECK(width("mi300x") > 1.5 * width("h100-sxm"));
+  CHECK(width("v100-sxm-32gb") > 1.5 * width("h100-sxm"));
+}

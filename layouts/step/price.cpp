@@ -165,8 +165,7 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   const MoeExchange exchange =
       price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
   double slower = busiest;
-  if (q_.options.rates == Rates::calibrated && groups.ep.crosses())
-    slower *= q_.pricer->constants().network_factor;
+  if (q_.options.rates == Rates::calibrated && groups.ep.crosses()) slower *= q_.pricer->constants().network_factor;
   out.dispatch = times(exchange.dispatch.total, slower);
   out.combine = times(exchange.combine.total, slower);
   out.contention = exchange.sms_held / std::max(1.0, q_.pricer->cluster().gpu.sms.value);

@@ -235,6 +235,9 @@ MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& k
   return m;
 }
 
+// Measured runs of a GPU below which a stack's spread on other GPUs says little about it.
+constexpr std::int64_t kEnoughRuns = 5;
+
 MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels, ConstantSet set) {
   const Gpu& gpu = cluster.gpu;
   MachineConstants m = unfitted_machine_constants(gpu, kernels);
@@ -247,7 +250,9 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
     if (!f) continue;
     if (const auto v = f->find(row.name)) {
       row.member(m) = v->positive();
-      m.fitted = true;
+      const auto rows = f->find("rows");
+      const auto count = rows ? rows->find(row.name) : std::nullopt;
+      if (row.scope == MachineScope::gpu && count && count->count() >= kEnoughRuns) m.gpu_fitted = true;
     }
   }
   return m;

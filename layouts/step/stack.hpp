@@ -42,7 +42,7 @@ struct MachineConstants {
   // enter a node at one GPU and leave it at another under a different PCIe switch reach only part of both NICs.
   double strided_nics = 1;
   double message_s = 1e-3;  // fixed seconds of one pipeline message between nodes
-  bool fitted = false;      // on measured steps; else from the kernel tables' sustained maxima
+  bool gpu_fitted = false;  // a rate of this GPU on several measured runs; else the kernel tables' sustained maxima
 };
 /// all: fitted on every question of the measured runs, what predictions use. half: on half of them, what the error on
 /// the other half is reported with.

@@ -159,11 +159,12 @@ StepReport simulate_step(const StepQuestion& q) {
   out.slowest_rank_s = slowest_rank(q, out.busiest) + longest_documents(q, out.busiest, out.microbatches);
   out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.slowest_rank_s + out.optimizer_s +
                     out.gather_exposed_s + out.fixed_s;
-  // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs the
-  // residual is a prior, and the tables' interval comes on top, independent of it.
+  // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs of the
+  // stack, or of the GPU, the tables' interval comes on top, independent of it.
   const double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations
   const double device = std::max(1e-30, out.busiest.device());
-  const double tables = q.stack.constants.fit_rows > 0 ? 0 : std::log(std::max(1.0, out.busiest.high / device));
+  const bool measured = q.stack.constants.fit_rows > 0 && q.pricer->constants().gpu_fitted;
+  const double tables = measured ? 0 : std::log(std::max(1.0, out.busiest.high / device));
   const StackConstants& c = q.stack.constants;
   out.scatter = q.model->has_moe()                     ? Scatter::moe
                 : out.launch_s > 0.1 * out.step_time_s ? Scatter::host
