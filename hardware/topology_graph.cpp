@@ -76,15 +76,29 @@ double most_bytes_per_second(const Topology& topology, const std::vector<std::in
                              const std::vector<std::int64_t>& to) {
   const std::size_t vertices = topology.vertices().size();
   PipeGraph graph(vertices + 2);
+  // The algorithm adds up what enters a vertex in whole numbers: all links together stay far below 2^63.
+  constexpr double kMost = 1e18;
   double all = 0;
+  for (const TopologyLink& link : topology.links()) all += link.bytes_per_second;
+  const double scale = std::min(1.0, kMost / std::max(all, 1.0));
+  std::vector<std::int64_t> out(vertices, 0), in(vertices, 0);
   for (const TopologyLink& link : topology.links()) {
-    add_pipe(graph, link.from, link.to, std::llround(link.bytes_per_second));
-    all += link.bytes_per_second;
+    const auto capacity = static_cast<std::int64_t>(std::llround(scale * link.bytes_per_second));
+    add_pipe(graph, link.from, link.to, capacity);
+    out[static_cast<std::size_t>(link.from)] += capacity;
+    in[static_cast<std::size_t>(link.to)] += capacity;
   }
-  const std::int64_t endless = std::llround(std::min(all, 4e18));
-  for (const std::int64_t rank : from) add_pipe(graph, vertices, topology.vertex_of(rank), endless);
-  for (const std::int64_t rank : to) add_pipe(graph, topology.vertex_of(rank), vertices + 1, endless);
-  return static_cast<double>(push_relabel_max_flow(graph, vertices, vertices + 1,
+  // A rank sends and takes no more than its own links carry.
+  for (const std::int64_t rank : from) {
+    const auto v = static_cast<std::size_t>(topology.vertex_of(rank));
+    add_pipe(graph, vertices, v, out[v]);
+  }
+  for (const std::int64_t rank : to) {
+    const auto v = static_cast<std::size_t>(topology.vertex_of(rank));
+    add_pipe(graph, v, vertices + 1, in[v]);
+  }
+  return 1 / scale *
+         static_cast<double>(push_relabel_max_flow(graph, vertices, vertices + 1,
                                                    boost::capacity_map(get(&Pipe::capacity, graph))
                                                        .residual_capacity_map(get(&Pipe::residual, graph))
                                                        .reverse_edge_map(get(&Pipe::back, graph))

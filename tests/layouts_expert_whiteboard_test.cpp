@@ -294,7 +294,8 @@ TEST_CASE("M1.15: a forward pass of an MoE layer is two all-to-alls, there and b
 
 TEST_CASE("M3.12: a second token repeats the first choice of the one before it one time in eight by chance",
           "[whiteboard][experts]") {
-  const Moe& mixtral = *first_moe(load_model("mixtral-8x7b"));
+  const Model model = load_model("mixtral-8x7b");
+  const Moe& mixtral = *first_moe(model);
   REQUIRE(mixtral.experts == 8);
   constexpr int kTokens = 40'000;
   int repeats = 0;
