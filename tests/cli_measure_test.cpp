@@ -8,6 +8,7 @@
 
 #include "base/field.hpp"
 #include "tests/run_program.hpp"
+#include "tests/scratch.hpp"
 
 using namespace shardplan;
 
@@ -19,15 +20,6 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-/// A folder of this process, removed at the end.
-struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("shardplan_measure_" + std::to_string(getpid()));
-  Folder() { std::filesystem::create_directories(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string file(const char* name) const { return (path / name).string(); }
-};
-
 Field json_of(const std::string& arguments) {
   const Answer answer = run(arguments + " --format json");
   INFO(arguments << "\n" << answer.text);
@@ -37,7 +29,7 @@ Field json_of(const std::string& arguments) {
 
 /// Measures, calibrates, and asks `simulate` for every step of the executor that a layout can say. Returns the worst
 /// error; `figures` for people.
-double worst_of_simulated_steps(const Folder& folder, std::string& figures, int& steps) {
+double worst_of_simulated_steps(const Scratch& folder, std::string& figures, int& steps) {
   REQUIRE(run("measure --backend cpu --quick --out " + folder.file("cpu.json")).code == 0);
   const Field calibrated =
       json_of("measure calibrate " + folder.file("cpu.json") + " --cluster host-cpu --out " + folder.file("host.json"));
@@ -67,7 +59,7 @@ double worst_of_simulated_steps(const Folder& folder, std::string& figures, int&
 
 TEST_CASE("simulate predicts the steps that the cpu backend ran within 15 %", "[measure]") {
   if (kSanitized) return;  // times of an instrumented program say nothing
-  const Folder folder;
+  const Scratch folder;
   std::string figures;
   int steps = 0;
   double worst = worst_of_simulated_steps(folder, figures, steps);
@@ -92,7 +84,7 @@ TEST_CASE("compare sets the streams of a real step against the simulated ones") 
       "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"nvjet\",\"ts\":0,\"dur\":10000,\"args\":{\"stream\":7}},"
       "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"ncclDevKernel_AllReduce_Sum\",\"ts\":7000,\"dur\":4000,\"args\":"
       "{\"stream\":20}}]}";
-  const Folder folder;
+  const Scratch folder;
   write_text_file(folder.file("t.json"), text);
   const Field streams = json_of("compare " + folder.file("t.json") +
                                 " --model llama-3.1-8b --cluster h100-sxm --gpus 8 --layout dp8 --seq-len 4k "

@@ -69,20 +69,17 @@ TEST_CASE("torchtitan: what single options are worth", "[measured]") {
   struct Pair {
     const char* without;
     const char* with;
-    double points;  // what holds
   };
-  // FP8's two constants of this GPU were fitted before gathers in FP8 were priced: with constants fitted on the present
-  // form every pair is within 4 points (float8 -19.7, row-wise over tensor-wise +37.0).
-  for (const Pair& p : {Pair{"T3-FSDP", "T3-FSDP+compile", 4}, Pair{"T3-FSDP+compile", "T3-FSDP+compile+float8", 5.5},
-                        Pair{"A8-bf16-vanillaTP", "A8-bf16-asyncTP", 4},
-                        Pair{"A8-float8_tensorwise-vanillaTP", "A8-float8_tensorwise-asyncTP", 4},
-                        Pair{"A8-float8_rowwise-vanillaTP", "A8-float8_rowwise-asyncTP", 4},
-                        Pair{"A8-float8_tensorwise-vanillaTP", "A8-float8_rowwise-vanillaTP", 17}}) {
+  for (const Pair& p : {Pair{"T3-FSDP", "T3-FSDP+compile"}, Pair{"T3-FSDP+compile", "T3-FSDP+compile+float8"},
+                        Pair{"A8-bf16-vanillaTP", "A8-bf16-asyncTP"},
+                        Pair{"A8-float8_tensorwise-vanillaTP", "A8-float8_tensorwise-asyncTP"},
+                        Pair{"A8-float8_rowwise-vanillaTP", "A8-float8_rowwise-asyncTP"},
+                        Pair{"A8-float8_tensorwise-vanillaTP", "A8-float8_rowwise-vanillaTP"}}) {
     const ScoredRow &a = rows.at(p.without), &b = rows.at(p.with);
     const double measured = 100 * (b.measured_s / a.measured_s - 1),
                  predicted = 100 * (b.predicted_s / a.predicted_s - 1);
     std::printf("%-32s -> %-32s measured %+6.1f %%, predicted %+6.1f %%\n", p.without, p.with, measured, predicted);
-    CHECK(std::abs(predicted - measured) <= p.points);
+    CHECK(std::abs(predicted - measured) <= 4);  // points: two of them lie 3.0 and 3.8 apart
   }
 }
 
@@ -129,8 +126,8 @@ TEST_CASE("from small to large: fitted on the fewest GPUs of each model, the res
   std::printf("%zu runs fitted, %zu predicted: MAPE %.1f %%, worst %.1f %%\n", small.size(), large.size(), mape,
               100 * worst);
   // Small runs say nothing about what only large ones pay: those of InternEvo lie in one node, so nothing is known of
-  // their network and the hosts' fixed cost beyond a node. Short steps of two micro-batches on 512 to 1,024 GPUs (-16
-  // to -29 %) and one RoCE cluster of 3,072 GPUs (-27 %) are the worst; most others are within 10 %.
+  // their network and the hosts' fixed cost beyond a node. Short steps of one or two micro-batches on 512 to 1,024
+  // GPUs and one RoCE cluster of 3,072 GPUs are the worst (-14 to -24 %); most others are within 10 %.
   CHECK(mape <= 6);
-  CHECK(worst <= 0.30);
+  CHECK(worst <= 0.25);
 }

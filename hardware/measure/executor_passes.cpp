@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "hardware/measure/executor_state.hpp"
+#include "sim/pass_text.hpp"
 
 namespace shardplan {
 namespace {
@@ -17,26 +18,10 @@ std::uint64_t digest_of(std::span<const float> values, std::uint64_t identity) {
   return h;
 }
 
-const char* pass_name(PassKind kind) {
-  switch (kind) {
-    case PassKind::forward:
-      return "forward";
-    case PassKind::backward:
-      return "backward";
-    case PassKind::input_grad:
-      return "input-gradient";
-    case PassKind::weight_grad:
-      return "weight-gradient";
-    case PassKind::overlapped:
-      return "overlapped";
-  }
-  return "";
-}
-
 }  // namespace
 
 void PipelineExecutor::Impl::wrong(const Rank& rank, const Pass& pass, const std::string& what) const {
-  throw InputError("schedule", "rank " + std::to_string(rank.rank) + ": the " + pass_name(pass.kind) +
+  throw InputError("schedule", "rank " + std::to_string(rank.rank) + ": the " + pass_kind_name(pass.kind) +
                                    " pass of micro-batch " + std::to_string(pass.microbatch) + " on stage " +
                                    std::to_string(pass.stage) + " " + what);
 }
