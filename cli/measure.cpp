@@ -74,10 +74,7 @@ void check_backend(const Options& o) {
     throw InputError("--only", "is for --backend cuda: the cpu backend measures all its parts");
   if (cpu && !o.traffic.empty()) throw InputError("--traffic", "is for --backend cuda");
   if (cpu && !o.seconds.empty()) throw InputError("--seconds", "is for --backend cuda");
-  if (o.transport == "mpi")
-    throw UnavailableError("--transport mpi",
-                           "ranks as Open MPI processes are not part of this program: the cpu backend's ranks are "
-                           "threads that exchange through memory (--transport threads)");
+  if (!cpu && o.transport != "threads") throw InputError("--transport", "is for --backend cpu");
 }
 
 void measure(const Options& o) {
@@ -85,12 +82,13 @@ void measure(const Options& o) {
     throw InputError("--backend", "is required: cpu or cuda (or one of the verbs import, calibrate)");
   if (o.out.empty()) throw InputError("--out", "is required: the measuring file to write");
   check_backend(o);
-  const std::string arguments = "measure --backend " + o.backend + (o.quick ? " --quick" : "");
+  const std::string arguments =
+      "measure --backend " + o.backend + (o.quick ? " --quick" : "") + (o.transport == "mpi" ? " --transport mpi" : "");
   const double seconds = o.seconds.empty() ? 0 : parse_number(o.seconds, "--seconds");
   if (!o.seconds.empty() && !(seconds >= 1 && seconds <= 1e5))
     throw InputError("--seconds", "out of range: 1 to 100000");
   MeasuringFile file = o.backend == "cpu"
-                           ? measure_cpu({o.quick, true, arguments})
+                           ? measure_cpu({o.quick, true, o.transport == "mpi", arguments})
                            : measure_cuda({o.quick, seconds, o.only, arguments, traffic_rows(o.traffic)});
   write_text_file(o.out, measuring_text(file));
   print_points(file, o.out, o.format);
@@ -105,10 +103,8 @@ nlohmann::ordered_json calibration_json(const Calibration& c, const std::vector<
     const StepComparison& s = c.steps[i];
     nlohmann::ordered_json step = {
         {"step", s.step}, {"measured_s", s.measured}, {"predicted_s", s.predicted}, {"error", s.error()}};
-    const auto seconds = simulated[i].seconds;
-    step["simulated_s"] = seconds ? nlohmann::ordered_json(*seconds) : nlohmann::ordered_json(nullptr);
-    step["simulated_error"] =
-        seconds ? nlohmann::ordered_json(*seconds / s.measured - 1) : nlohmann::ordered_json(nullptr);
+    step["simulated_s"] = simulated[i].seconds;
+    step["simulated_error"] = simulated[i].seconds / s.measured - 1;
     step["command"] = simulated[i].command;
     steps.push_back(std::move(step));
   }
@@ -133,12 +129,10 @@ void print_steps(const Calibration& c, const std::vector<SimulatedStep>& simulat
   std::string command;
   for (std::size_t i = 0; i < c.steps.size(); ++i) {
     const StepComparison& s = c.steps[i];
-    std::printf("%-44s %10s %10s %+7.1f %%", s.step.c_str(), text_of_seconds(s.measured).c_str(),
-                text_of_seconds(s.predicted).c_str(), 100 * s.error());
-    if (const auto seconds = simulated[i].seconds)
-      std::printf(" %10s %+7.1f %%\n", text_of_seconds(*seconds).c_str(), 100 * (*seconds / s.measured - 1));
-    else
-      std::printf(" %20s\n", "no layout says it");
+    const double seconds = simulated[i].seconds;
+    std::printf("%-44s %10s %10s %+7.1f %% %10s %+7.1f %%\n", s.step.c_str(), text_of_seconds(s.measured).c_str(),
+                text_of_seconds(s.predicted).c_str(), 100 * s.error(), text_of_seconds(seconds).c_str(),
+                100 * (seconds / s.measured - 1));
     if (command.empty()) command = simulated[i].command;
   }
   if (!command.empty()) std::printf("the first of them again:\n  %s\n", command.c_str());
@@ -288,7 +282,9 @@ void add_measure(CLI::App& app) {
   verb->add_option("--seconds", o->seconds, "cuda: device time to aim at (default 240, quick 30)");
   verb->add_option("--traffic", o->traffic,
                    "cuda: bytes from rank to rank for the all-to-allv, a matrix as `collective --traffic` reads it");
-  verb->add_option("--transport", o->transport, "cpu: how ranks exchange: threads (mpi: not built, exit 3)")
+  verb->add_option("--transport", o->transport,
+                   "cpu: ranks are threads, or processes of Open MPI (mpi: a helper program that is built where MPI "
+                   "is; exit 3 elsewhere)")
       ->check(CLI::IsMember({"threads", "mpi"}))
       ->default_str(o->transport);
   add_format_option(*verb, o->format);

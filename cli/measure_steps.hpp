@@ -1,6 +1,5 @@
 #pragma once
 // Steps that the cpu backend ran, asked of `simulate`: the same model, layout and batch on the calibrated cluster.
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,16 +8,13 @@
 namespace shardplan {
 
 struct SimulatedStep {
-  std::optional<double> seconds;  // nothing for steps that no layout describes (expert steps of bare blocks)
-  std::string command;            // that gives them again
+  double seconds = 0;
+  std::string command;  // that gives them again
 };
 
-/// A model file of `blocks` residual feed-forward blocks: what the executor's stages are made of, no attention, norms,
-/// vocabulary.
-std::string executor_model_text(std::int64_t blocks, std::int64_t hidden, std::int64_t inner);
-
 /// One answer a step point of the files, in their order, as compare_steps() has them. cluster_path: of the calibrated
-/// cluster, written already; model files are written beside it (host.json: host.blocks-4x128x128.json).
+/// cluster, written already; model files and the experts' loads are
+/// written beside it (host.json: host.blocks-4x128x128.json).
 std::vector<SimulatedStep> simulate_measured_steps(const std::vector<MeasuringFile>&, const std::string& cluster_path);
 
 /// "host.json" and "tables.json": "host.tables.json".

@@ -1,27 +1,16 @@
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
 #include <string>
 
 #include "base/errors.hpp"
 #include "base/field.hpp"
-#include "hardware/cluster.hpp"
-#include "hardware/kernels.hpp"
 #include "hardware/measure/calibrate.hpp"
-#include "hardware/measure/cpu_backend.hpp"
 #include "hardware/measure/measuring.hpp"
 #include "hardware/measure/sha256.hpp"
 
 using namespace shardplan;
 
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 MeasuringFile small_file() {
   MeasuringFile file;
@@ -99,47 +88,6 @@ TEST_CASE("points that were edited after measuring are noticed") {
   const MeasuringFile read = parse_measuring(text, "f.json");
   REQUIRE(read.warnings.size() == 1);
   CHECK(read.warnings[0] == "f.json: the points were changed after they were measured (sha256 differs)");
-}
-
-TEST_CASE("measuring this machine gives a cluster with which its steps are predicted within 15 %", "[measure]") {
-  if (kSanitized) return;  // times of an instrumented program say nothing
-  double worst = 0;
-  Calibration c;
-  MeasuringFile file;
-  for (int attempt = 0; attempt < 2; ++attempt) {  // once more with fresh calibration
-    file = parse_measuring(measuring_text(measure_cpu({true, false, "test"})), "cpu.json");
-    c = calibrate_cluster({file}, "host-cpu");
-    worst = worst_step(c);
-    if (worst <= 0.15) break;
-  }
-  std::string figures;
-  for (const StepComparison& step : c.steps) {
-    char line[160];
-    std::snprintf(line, sizeof line, "%s %s %+.1f %%", figures.empty() ? "" : ";", step.step.c_str(),
-                  100 * step.error());
-    figures += line;
-  }
-  std::printf("T2 from a measuring file, gate 15 %%:%s\n", figures.c_str());
-  CHECK(c.steps.size() >= 6);
-  CHECK(worst <= 0.15);
-
-  // The file is a cluster that the other verbs read, with kernel tables of this machine.
-  const std::string path = (std::filesystem::temp_directory_path() / "shardplan_host_test.json").string();
-  const std::string tables = path + ".kernels.json";
-  c = calibrate_cluster({file}, "host-cpu", tables);
-  write_text_file(tables, c.tables_text);
-  write_text_file(path, c.cluster);
-  const Cluster host = load_cluster(path);
-  Gemm g;
-  g.m = g.n = g.k = 128;
-  g.type = DataType::fp32;
-  const double priced = KernelModel(host.gpu, Rates::calibrated).gemm(g).seconds;
-  const double own = HostModel(file).gemm(GemmPass::forward, 128, 128, 128);
-  CHECK(priced == Approx(own).epsilon(0.2));
-  std::filesystem::remove(path);
-  std::filesystem::remove(tables);
-  CHECK(host.gpu.peak(DataType::fp32) > 1e8);
-  CHECK_FALSE(host.gpu.peak_flops[static_cast<std::size_t>(DataType::fp32)].assumed);
 }
 
 namespace {

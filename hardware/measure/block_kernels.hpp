@@ -15,6 +15,11 @@ struct BlockShape {
   std::int64_t weights() const { return 2 * hidden * inner; }
 };
 
+/// One expert: the block without its residual, so Y = A W2 and dX = dU W1^T.
+void expert_forward(const BlockShape&, const float* x, const float* w1, const float* w2, float* a, float* y);
+void expert_input_grad(const BlockShape&, const float* w1, const float* w2, const float* a, const float* dy, float* du,
+                       float* dx);
+
 void block_forward(const BlockShape&, const float* x, const float* w1, const float* w2, float* a, float* y);
 void block_input_grad(const BlockShape&, const float* w1, const float* w2, const float* a, const float* dy, float* du,
                       float* dx);
@@ -31,5 +36,13 @@ void gemm_weight_grad(std::int64_t m, std::int64_t n, std::int64_t k, const floa
 void relu(std::int64_t n, float* a);
 void add(std::int64_t n, const float* x, float* y);
 void mask(std::int64_t n, const float* a, float* du);
+/// y += scale x; y = scale x; the sum of x y.
+void add_scaled(std::int64_t n, float scale, const float* x, float* y);
+void copy_scaled(std::int64_t n, float scale, const float* x, float* y);
+float dot(std::int64_t n, const float* x, const float* y);
+/// Row r of y = row from[r] of x, rows of `width`: what sorting tokens by expert does.
+void permute(std::int64_t rows, std::int64_t width, const std::int64_t* from, const float* x, float* y);
+/// Every row of y = that of x less its mean, over its standard deviation: what a norm or a softmax reads and writes.
+void norm_rows(std::int64_t rows, std::int64_t width, const float* x, float* y);
 
 }  // namespace shardplan

@@ -41,23 +41,19 @@ double predicted_pipeline(const MeasuredPoint& p, const HostModel& model, const 
   return pipeline + model.all_reduce(replicas, shape.weights() * blocks_per_slot * (order.stages() / order.ranks));
 }
 
-double predicted_experts(const MeasuredPoint& p, const HostModel& model, const BlockShape& block) {
-  ExpertStepShape shape;
-  shape.ranks = whole(p, "ranks");
-  shape.experts_per_rank = whole(p, "experts_per_rank");
-  shape.top_k = whole(p, "top_k");
-  shape.layers = whole(p, "layers");
-  shape.block = block;
-  shape.skew = p.number("skew");
-  shape.seed = static_cast<std::uint64_t>(p.number("seed"));
-  return exchange_makespan(model.expert_phases(shape));
+double predicted_experts(const MeasuredPoint& p, const HostModel& model) {
+  const ExpertStepShape shape = expert_shape(p);
+  const double routers = model.all_reduce(shape.ranks, shape.layers * shape.block.hidden * shape.experts());
+  return exchange_makespan(model.expert_phases(shape)) + routers;
 }
 
 std::string step_name(const MeasuredPoint& p) {
   std::string name = p.word("schedule") + ", " + std::to_string(whole(p, "ranks")) + " ranks";
   if (p.number("microbatches") > 0) name += ", " + std::to_string(whole(p, "microbatches")) + " micro-batches";
   if (p.number("replicas") > 1) name += ", " + std::to_string(whole(p, "replicas")) + " replicas";
-  if (p.number("experts_per_rank") > 0) name += ", " + std::to_string(whole(p, "experts_per_rank")) + " experts a rank";
+  if (p.number("experts_per_rank") > 0)
+    name += std::string(", ") + (p.number("skew") > 0 ? "skewed" : "even") + " routing to " +
+            std::to_string(whole(p, "ranks") * whole(p, "experts_per_rank"));
   return name;
 }
 
@@ -218,6 +214,19 @@ void make_tables(const std::vector<MeasuringFile>& files, const std::vector<Kern
 
 }  // namespace
 
+ExpertStepShape expert_shape(const MeasuredPoint& p) {
+  ExpertStepShape shape;
+  shape.ranks = whole(p, "ranks");
+  shape.experts_per_rank = whole(p, "experts_per_rank");
+  shape.top_k = whole(p, "top_k");
+  shape.layers = whole(p, "layers");
+  shape.block = {static_cast<std::int64_t>(p.number("tokens")), static_cast<std::int64_t>(p.number("hidden")),
+                 static_cast<std::int64_t>(p.number("inner"))};
+  shape.skew = p.number("skew");
+  shape.seed = static_cast<std::uint64_t>(p.number("seed"));
+  return shape;
+}
+
 std::vector<StepComparison> compare_steps(const MeasuringFile& file, const HostModel& model) {
   std::vector<StepComparison> out;
   for (const MeasuredPoint& p : file.points) {
@@ -225,7 +234,7 @@ std::vector<StepComparison> compare_steps(const MeasuringFile& file, const HostM
     const BlockShape shape{static_cast<std::int64_t>(p.number("tokens")), static_cast<std::int64_t>(p.number("hidden")),
                            static_cast<std::int64_t>(p.number("inner"))};
     const double predicted =
-        p.word("schedule") == "experts" ? predicted_experts(p, model, shape) : predicted_pipeline(p, model, shape);
+        p.word("schedule") == "experts" ? predicted_experts(p, model) : predicted_pipeline(p, model, shape);
     out.push_back({step_name(p), p.time.median, predicted});
   }
   return out;

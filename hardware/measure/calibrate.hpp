@@ -25,6 +25,9 @@ struct Calibration {
   std::vector<std::string> notes;         // what of the files was not used, and why
 };
 
+/// The shape of an expert step that was measured.
+ExpertStepShape expert_shape(const MeasuredPoint&);
+
 /// Every "step" point of a file of the cpu backend against its prediction from the file's other points. Steps of
 /// another kind than the executor's are left out.
 std::vector<StepComparison> compare_steps(const MeasuringFile&, const HostModel&);

@@ -13,14 +13,19 @@
 #include "hardware/measure/block_kernels.hpp"
 #include "hardware/measure/cpu_jobs.hpp"
 #include "hardware/measure/host_clock.hpp"
+#include "hardware/measure/mpi_ranks.hpp"
 #include "hardware/measure/rank_threads.hpp"
 
 namespace shardplan {
 namespace {
 
-constexpr int kPasses = 8;                        // over all kernels and steps, so that a slow moment hits all alike
+constexpr int kPasses = 8;  // over all kernels and steps, so that a slow moment hits all alike
+// Where the machine is so loaded that threads wait for one another's cores: a quick measurement has fewer passes.
+constexpr int kFewestPasses = 3;
+constexpr double kQuickSeconds = 12;
 constexpr std::int64_t kRotatedFloats = 1 << 20;  // 4 MiB: operands come from beyond L2, as they do in a step
 constexpr std::int64_t kLargestFloats = 1 << 20;  // of one operand
+constexpr std::int64_t kRow = 128;                // floats of a row of the kernels that go by rows
 
 /// One thread's memory: random operands that are only read, and room that is written. Each operand of a kernel has a
 /// third.
@@ -88,6 +93,13 @@ Job elementwise_job(const std::string& kind, std::int64_t n) {
     if (kind == "copy") return [=] { std::memcpy(b->next(), a->next(), static_cast<std::size_t>(n) * sizeof(float)); };
     if (kind == "add") return [=] { add(n, a->next(), b->next()); };
     if (kind == "relu") return [=] { relu(n, b->next()); };
+    if (kind == "norm") return [=] { norm_rows(n / kRow, kRow, a->next(), b->next()); };
+    if (kind == "permute") {
+      std::vector<std::int64_t> from(static_cast<std::size_t>(n / kRow));
+      Random random(11);
+      for (auto& row : from) row = static_cast<std::int64_t>(random.below(from.size()));
+      return [=] { permute(n / kRow, kRow, from.data(), a->next(), b->next()); };
+    }
     return [=] { mask(n, a->next(), b->next()); };
   };
   return job;
@@ -108,6 +120,10 @@ std::vector<Job> kernel_jobs(bool quick) {
   }
   for (const char* kind : {"copy", "add", "relu", "mask"}) {
     for (std::int64_t n = 64; n <= (quick ? 1 << 18 : kLargestFloats); n *= 2) jobs.push_back(elementwise_job(kind, n));
+  }
+  for (const char* kind : {"norm", "permute"}) {
+    for (std::int64_t n = kRow; n <= (quick ? 1 << 18 : kLargestFloats); n *= 4)
+      jobs.push_back(elementwise_job(kind, n));
   }
   return jobs;
 }
@@ -172,6 +188,7 @@ std::map<std::string, double> environment() {
 
 MeasuringFile measure_cpu(const CpuBackendOptions& o) {
   MeasuringFile file;
+  if (o.mpi) file.points = measure_mpi_ranks(o.quick);
   file.tool = {{"name", "shardplan"}, {"version", "0.1.0"}, {"arguments", o.arguments}};
   utsname system{};
   uname(&system);
@@ -183,7 +200,6 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
                  {"load", "every core runs the same kernel at the same time"},
                  {"data", "random"},
                  {"cache", "cold: operands of products rotate through 4 MiB each"},
-                 {"passes", "8 over all kernels, messages and steps"},
                  {"warm_up", "2 runs a kernel and pass"}};
   file.before = environment();
   const double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID), wall = wall_now();
@@ -191,12 +207,19 @@ MeasuringFile measure_cpu(const CpuBackendOptions& o) {
   std::vector<Arena> arenas;
   for (int i = 0; i < std::min(usable_cores(), 8); ++i) arenas.emplace_back(static_cast<std::uint64_t>(i) + 1);
   RankTeam team(static_cast<int>(arenas.size()), true);
-  std::vector<StepJob> exchanges = exchange_jobs(o.quick), steps = step_jobs();
-  for (int pass = 0; pass < kPasses; ++pass) {
+  std::vector<StepJob> exchanges, steps;
+  if (!o.mpi) {
+    exchanges = exchange_jobs(o.quick, make_mailbox, "threads and mailbox");
+    steps = step_jobs(make_mailbox);
+  }
+  int passes = 0;
+  for (; passes < kPasses; ++passes) {
+    if (o.quick && passes >= kFewestPasses && wall_now() - wall > kQuickSeconds) break;
     run_kernels(jobs, team, arenas, o.quick ? 1 : 3);
     run_steps(exchanges, o.quick ? 2 : 4);
     run_steps(steps, o.quick ? 2 : 4);
   }
+  file.method["passes"] = std::to_string(passes) + " over all kernels, messages and steps";
   const auto keep = [&](auto& job) {
     set_samples(job.point, std::move(job.samples), o.keep_samples);
     file.points.push_back(std::move(job.point));

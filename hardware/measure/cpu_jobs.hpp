@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hardware/measure/measuring.hpp"
+#include "hardware/measure/transport.hpp"
 
 namespace shardplan {
 
@@ -14,11 +15,12 @@ struct StepJob {
   std::vector<double> samples;
 };
 
-/// Messages and ring all-reduces between two ranks, 1 KiB to 1 MiB (quick) or 4 MiB.
-std::vector<StepJob> exchange_jobs(bool quick);
-/// Schedules on 2 ranks (and 4, where there are cores for them), a data-parallel step and an expert step. Ranks are
-/// pinned, a core each, as those of the exchanges are.
-std::vector<StepJob> step_jobs();
+/// Messages, ring all-reduces and all-to-alls between two ranks, 1 KiB to 1 MiB (quick) or 4 MiB. `transport`: the
+/// maker in words.
+std::vector<StepJob> exchange_jobs(bool quick, const RankTransportMaker&, const std::string& transport);
+/// Schedules on 2 ranks (and 4, where there are cores for them), a data-parallel step, and expert steps of even and of
+/// skewed loads. Ranks are pinned, a core each, as those of the exchanges are.
+std::vector<StepJob> step_jobs(const RankTransportMaker&);
 /// One run to warm up, then `samples` more that are kept.
 void run_steps(std::vector<StepJob>&, int samples);
 

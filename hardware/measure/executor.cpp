@@ -55,7 +55,7 @@ PipelineExecutor::Impl::Impl(const Order& o, const ExecutorOptions& opt)
   make_data();
   make_ranks();
   make_channels();
-  team = std::make_unique<RankTeam>(static_cast<int>(ranks.size()), options.pin);
+  team = std::make_unique<RankTeam>(transport->local_ranks(), options.pin);
 }
 
 void PipelineExecutor::Impl::make_data() {
@@ -88,21 +88,24 @@ void PipelineExecutor::Impl::make_ranks() {
 
 /// Channels: replica, stage, micro-batch, {activation to next, gradient to previous}; then the rings.
 void PipelineExecutor::Impl::make_channels() {
-  const std::int64_t message = shape.tokens * shape.hidden;
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(options.replicas) *
-                                        static_cast<std::size_t>(order.stages()) * static_cast<std::size_t>(m) * 2,
-                                    message);
-  if (options.replicas > 1) {
-    for (int r = 0; r < order.ranks; ++r) {
-      ring_first.emplace_back();
-      const auto floats = static_cast<std::int64_t>(ranks[static_cast<std::size_t>(r)].gradient.size());
-      for (int d = 0; d < options.replicas; ++d) {
-        ring_first.back().push_back(static_cast<int>(lengths.size()));
-        for (const std::int64_t n : ring_channel_floats(options.replicas, d, floats)) lengths.push_back(n);
+  std::vector<ChannelEnds> channels;
+  for (int d = 0; d < options.replicas; ++d) {
+    const auto thread_of = [&](int stage) { return d * order.ranks + rank_of(stage); };
+    for (int s = 0; s < order.stages(); ++s) {
+      for (int i = 0; i < m; ++i) {
+        // The first stage has no previous one and the last no next: nothing is sent there.
+        for (const int to : {next_of(s), previous_of(s)})
+          channels.push_back({thread_of(s), thread_of(to < 0 ? s : to), to < 0 ? 0 : shape.tokens * shape.hidden});
       }
     }
   }
-  mailbox = std::make_unique<Mailbox>(std::move(lengths), order.ranks * options.replicas, options.spin);
+  for (int r = 0; r < order.ranks && options.replicas > 1; ++r) {
+    std::vector<int> members;
+    for (int d = 0; d < options.replicas; ++d) members.push_back(d * order.ranks + r);
+    const auto floats = static_cast<std::int64_t>(ranks[static_cast<std::size_t>(r)].gradient.size());
+    ring_first.push_back(add_ring_channels(channels, members, floats));
+  }
+  transport = options.transport(std::move(channels), order.ranks * options.replicas, options.spin);
 }
 
 PipelineExecutor::PipelineExecutor(const Order& order, const ExecutorOptions& options)
@@ -121,6 +124,8 @@ std::vector<float> PipelineExecutor::gradient(int block) const {
   for (int s = 0; s < e.order.stages(); ++s) {
     for (int i = 0; i < e.options.blocks_per_slot; ++i) {
       if (e.block_of(s, i) != block) continue;
+      const auto& here = e.transport->local_ranks();
+      if (std::find(here.begin(), here.end(), e.rank_of(s)) == here.end()) return {};
       const auto& all = e.ranks[static_cast<std::size_t>(e.rank_of(s))].gradient;
       const auto begin = all.begin() + e.gradient_offset[static_cast<std::size_t>(s)] + i * e.shape.weights();
       return {begin, begin + e.shape.weights()};

@@ -1,6 +1,6 @@
 #pragma once
-// Executes an Order for real: one thread a rank, real products, real messages. The same Order object that replay()
-// times.
+// Executes an Order for real: one thread (or process) a rank, real products, real messages. The same Order object that
+// replay() times.
 //
 // What a pass does: take its input out of the mailbox (copy), compute its blocks, put its result in (copy), ring.
 // Waiting comes before the pass and belongs to nobody. So a pass's duration holds its copies, a hop costs nothing of
@@ -15,6 +15,7 @@
 
 #include "hardware/measure/block_kernels.hpp"
 #include "hardware/measure/rank_threads.hpp"
+#include "hardware/measure/transport.hpp"
 #include "sim/order.hpp"
 
 namespace shardplan {
@@ -28,6 +29,7 @@ struct ExecutorOptions {
   bool digest = false;  // collect the checksum (costs time: not for timed steps)
   int drop_message =
       -1;  // a fault for tests: the k-th message of replica 0 (in stage, micro-batch, direction order) is lost
+  RankTransportMaker transport = make_mailbox;
 };
 
 /// One pass as it ran, in seconds; wall times since the step's first pass, virtual ones since its start.
@@ -49,7 +51,7 @@ struct RankRecord {
 };
 
 struct StepRecord {
-  std::vector<RankRecord> ranks;  // replica-major: replica * order.ranks + rank
+  std::vector<RankRecord> ranks;  // replica-major: replica * order.ranks + rank; empty where another process ran it
   double wall_makespan = 0;       // first pass begins to last work ends
   double virtual_makespan = 0;
   double cpu_over_wall = 0;    // least over ranks; of the whole step where ranks spin, else of their passes
@@ -75,7 +77,8 @@ class PipelineExecutor {
   /// split: time the two halves of a backward pass, else whole ones. cpu: CPU seconds, else wall seconds.
   Samples calibrate(int rounds, bool split, bool cpu);
 
-  /// The gradient of block b (of replica 0) after step(): dW1 then dW2, FP32.
+  /// The gradient of block b (of replica 0) after step(): dW1 then dW2, FP32; empty where another process ran its
+  /// rank.
   std::vector<float> gradient(int block) const;
   int blocks() const;
   double message_bytes() const;

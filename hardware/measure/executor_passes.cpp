@@ -1,25 +1,13 @@
-// One pass of the executor: input out of the mailbox, blocks, result into it.
+// One pass of the executor: input out of the transport, blocks, result into it.
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <span>
 
 #include "base/errors.hpp"
+#include "hardware/measure/digest.hpp"
 #include "hardware/measure/executor_state.hpp"
 #include "sim/pass_text.hpp"
 
 namespace shardplan {
-namespace {
-
-/// FNV-1a over 32-bit words, seeded with the item's identity.
-std::uint64_t digest_of(std::span<const float> values, std::uint64_t identity) {
-  std::uint64_t h = 0xcbf29ce484222325ULL ^ (identity * 0x9E3779B97F4A7C15ULL);
-  for (const float v : values) h = (h ^ std::bit_cast<std::uint32_t>(v)) * 0x100000001b3ULL;
-  return h;
-}
-
-}  // namespace
-
 void PipelineExecutor::Impl::wrong(const Rank& rank, const Pass& pass, const std::string& what) const {
   throw InputError("schedule", "rank " + std::to_string(rank.rank) + ": the " + pass_kind_name(pass.kind) +
                                    " pass of micro-batch " + std::to_string(pass.microbatch) + " on stage " +
@@ -79,7 +67,7 @@ void PipelineExecutor::Impl::forward(Rank& rank, const Pass& pass, Activation& a
     std::memcpy(act.x[0].data(), inputs[static_cast<std::size_t>(rank.replica * m + pass.microbatch)].data(),
                 narrow_bytes());
   else
-    mailbox->copy_out(channel(rank.replica, previous_of(pass.stage), pass.microbatch, false), act.x[0].data());
+    transport->copy_out(channel(rank.replica, previous_of(pass.stage), pass.microbatch, false), act.x[0].data());
   for (int i = 0; i < options.blocks_per_slot; ++i) {
     const auto b = static_cast<std::size_t>(i);
     const std::vector<float>& w = weights[static_cast<std::size_t>(block_of(pass.stage, i))];
@@ -87,7 +75,7 @@ void PipelineExecutor::Impl::forward(Rank& rank, const Pass& pass, Activation& a
                   act.x[b + 1].data());
   }
   if (next_of(pass.stage) >= 0)
-    mailbox->copy_in(channel(rank.replica, pass.stage, pass.microbatch, false), act.x.back().data());
+    transport->copy_in(channel(rank.replica, pass.stage, pass.microbatch, false), act.x.back().data());
 }
 
 /// The loss is 1/2 |Y|^2 of the last output, so its gradient is Y itself.
@@ -95,7 +83,7 @@ void PipelineExecutor::Impl::input_gradient(Rank& rank, const Pass& pass, Activa
   if (next_of(pass.stage) < 0)
     std::memcpy(act.dy.back().data(), act.x.back().data(), narrow_bytes());
   else
-    mailbox->copy_out(channel(rank.replica, next_of(pass.stage), pass.microbatch, true), act.dy.back().data());
+    transport->copy_out(channel(rank.replica, next_of(pass.stage), pass.microbatch, true), act.dy.back().data());
   for (int i = options.blocks_per_slot - 1; i >= 0; --i) {
     const auto b = static_cast<std::size_t>(i);
     const std::vector<float>& w = weights[static_cast<std::size_t>(block_of(pass.stage, i))];
@@ -106,7 +94,7 @@ void PipelineExecutor::Impl::input_gradient(Rank& rank, const Pass& pass, Activa
 
 void PipelineExecutor::Impl::send_gradient(Rank& rank, const Pass& pass, Activation& act) {
   if (previous_of(pass.stage) >= 0)
-    mailbox->copy_in(channel(rank.replica, pass.stage, pass.microbatch, true), act.dy[0].data());
+    transport->copy_in(channel(rank.replica, pass.stage, pass.microbatch, true), act.dy[0].data());
   else
     std::memcpy(rank.first_input_grad.data(), act.dy[0].data(), narrow_bytes());
   if (options.digest && previous_of(pass.stage) < 0)
@@ -155,12 +143,12 @@ void PipelineExecutor::Impl::ring_out(Rank& rank, const Pass& pass) {
     ++rank.record.messages;
     rank.record.message_bytes += static_cast<std::int64_t>(narrow_bytes());
   }
-  if (waiting) mailbox->ring(out, rank.clock.virtual_now());
+  if (waiting) transport->ring(out, rank.clock.virtual_now());
 }
 
 PassRecord PipelineExecutor::Impl::run_pass(Rank& rank, const Pass& pass) {
   const int in = input_channel(rank, pass);
-  const double available = waiting && in >= 0 ? mailbox->wait(rank.thread, in) : 0;
+  const double available = waiting && in >= 0 ? transport->wait(rank.thread, in) : 0;
   advance(rank, pass);
   count_live(rank, pass.kind);
   rank.clock.begin(available);

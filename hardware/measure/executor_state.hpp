@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "hardware/measure/executor.hpp"
-#include "hardware/measure/mailbox.hpp"
 
 namespace shardplan {
 
@@ -55,7 +54,7 @@ struct PipelineExecutor::Impl {
   std::vector<std::vector<float>> inputs;     // by replica * m + micro-batch
   std::vector<std::int64_t> gradient_offset;  // by stage, within its rank's gradient
   std::vector<Rank> ranks;
-  std::unique_ptr<Mailbox> mailbox;
+  std::unique_ptr<RankTransport> transport;
   std::unique_ptr<RankTeam> team;
   std::vector<std::vector<int>> ring_first;  // by rank: each replica's first channel of the all-reduce
   std::atomic<std::uint64_t> checksum{0};

@@ -33,7 +33,7 @@ void PipelineExecutor::Impl::check_finished(const Rank& rank) const {
 void PipelineExecutor::Impl::all_reduce(Rank& rank) {
   const std::vector<int>& first = ring_first[static_cast<std::size_t>(rank.rank)];
   const double before = rank.clock.cpu();
-  ring_all_reduce(*mailbox, rank.thread, rank.replica, first, rank.gradient, rank.clock);
+  ring_all_reduce(*transport, rank.thread, rank.replica, first, rank.gradient, rank.clock);
   rank.record.all_reduce_cpu = rank.clock.cpu() - before;
   for (const std::int64_t n :
        ring_channel_floats(options.replicas, rank.replica, static_cast<std::int64_t>(rank.gradient.size()))) {
@@ -47,7 +47,7 @@ void PipelineExecutor::Impl::run_rank(Rank& rank) {
     rank.record.passes.push_back(run_pass(rank, pass));
   check_finished(rank);
   if (options.replicas > 1) all_reduce(rank);
-  mailbox->finish(rank.thread);
+  transport->finish(rank.thread);
   rank.record.virtual_end = rank.clock.virtual_now();
   rank.record.activation_buffers = static_cast<std::int64_t>(rank.pool.size());
 }
@@ -57,7 +57,7 @@ void PipelineExecutor::Impl::report_stuck() const {
   const int pipeline_channels = options.replicas * order.stages() * m * 2;
   int named = 0;
   for (std::size_t t = 0; t < ranks.size(); ++t) {
-    const int c = mailbox->stuck_on()[t];
+    const int c = transport->stuck_on()[t];
     if (c < 0 || named == 4) continue;
     what += std::string(named++ == 0 ? " rank " : "; rank ") + std::to_string(ranks[t].rank) + " waits for ";
     if (c >= pipeline_channels) {
@@ -75,8 +75,9 @@ StepRecord PipelineExecutor::Impl::summary(const std::vector<RankUsage>& usage) 
   StepRecord step;
   double begin = std::numeric_limits<double>::infinity(), end = 0;
   step.cpu_over_wall = 1;
-  for (std::size_t t = 0; t < ranks.size(); ++t) {
-    Rank& rank = ranks[t];
+  const std::vector<int>& local = transport->local_ranks();
+  for (std::size_t t = 0; t < local.size(); ++t) {
+    Rank& rank = ranks[static_cast<std::size_t>(local[t])];
     if (!rank.record.passes.empty()) begin = std::min(begin, rank.record.passes.front().wall_start);
     step.virtual_makespan = std::max(step.virtual_makespan, rank.record.virtual_end);
     end = std::max(end, usage[t].wall_end);
@@ -98,11 +99,12 @@ StepRecord PipelineExecutor::Impl::summary(const std::vector<RankUsage>& usage) 
 
 StepRecord PipelineExecutor::Impl::step() {
   for (Rank& rank : ranks) reset(rank);
-  mailbox->begin_step();
+  transport->begin_step();
   checksum = 0;
   waiting = true;
-  const auto usage = team->run([&](int t) { run_rank(ranks[static_cast<std::size_t>(t)]); }, [&] { mailbox->abort(); });
-  if (mailbox->stuck()) report_stuck();
+  const auto usage =
+      team->run([&](int t) { run_rank(ranks[static_cast<std::size_t>(t)]); }, [&] { transport->abort(); });
+  if (transport->stuck()) report_stuck();
   return summary(usage);
 }
 

@@ -4,36 +4,46 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "base/errors.hpp"
-#include "base/random.hpp"
 #include "hardware/measure/executor.hpp"
-#include "hardware/measure/mailbox.hpp"
 #include "hardware/measure/rank_threads.hpp"
+#include "hardware/measure/ring.hpp"
 
 namespace shardplan {
 namespace {
 
 constexpr int kPhasesOfDirection = 3;
+constexpr int kExchangesOfLayer = 4;  // out and back, forward then backward
 
-/// One token copy on its way: the token's row on its own rank.
-using RowList = std::vector<std::int64_t>;
+using Floats = std::vector<float>;
 
-/// top_k distinct experts: the largest of log popularity + Gumbel noise.
-std::vector<int> draw_experts(Random& random, const std::vector<double>& popularity, int top_k) {
-  std::vector<double> score(popularity.size());
-  for (std::size_t e = 0; e < score.size(); ++e) score[e] = popularity[e] + random.gumbel();
-  std::vector<int> order(score.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + top_k, order.end(), [&](int a, int b) {
-    return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)];
-  });
-  order.resize(static_cast<std::size_t>(top_k));
-  return order;
+Floats floats(std::int64_t n) { return Floats(static_cast<std::size_t>(n)); }
+
+/// Gates of one token: softmax over its chosen experts' logits.
+void softmax_of_chosen(const float* logits, const std::vector<ExpertRouting::Copy>& sent, const std::int64_t* places,
+                       int top_k, Floats& gates) {
+  float largest = -std::numeric_limits<float>::infinity(), sum = 0;
+  for (int i = 0; i < top_k; ++i) largest = std::max(largest, logits[sent[static_cast<std::size_t>(places[i])].expert]);
+  for (int i = 0; i < top_k; ++i) {
+    float& gate = gates[static_cast<std::size_t>(places[i])];
+    gate = std::exp(logits[sent[static_cast<std::size_t>(places[i])].expert] - largest);
+    sum += gate;
+  }
+  for (int i = 0; i < top_k; ++i) gates[static_cast<std::size_t>(places[i])] /= sum;
 }
 
 }  // namespace
+
+std::vector<float> expert_weights(const ExpertStepShape& s, int layer, int expert) {
+  return executor_weights(s.block, layer * s.experts() + expert);
+}
+
+std::vector<float> router_weights(const ExpertStepShape& s, int layer) {
+  std::vector<float> both = executor_weights({1, s.block.hidden, s.experts()}, 500000 + layer);
+  both.resize(static_cast<std::size_t>(s.block.hidden * s.experts()));
+  return both;
+}
 
 double exchange_makespan(const std::vector<std::vector<double>>& phases) {
   if (phases.empty()) return 0;
@@ -47,133 +57,138 @@ double exchange_makespan(const std::vector<std::vector<double>>& phases) {
 }
 
 struct ExpertStep::Impl {
+  /// What a layer keeps from its forward pass, and works in. Rows of a rank's own tokens; copies in the order sent;
+  /// rows received, expert after expert.
+  struct LayerState {
+    Floats logits, gates, returned;
+    Floats in, a, out, dout, du, din;
+  };
   struct Rank {
-    std::vector<float> x, y, dy;                                // [tokens, hidden]
-    std::vector<float> sent, back;                              // gathered rows, by expert
-    std::vector<std::vector<float>> in, a, out, dout, du, din;  // by layer: received rows of all own experts
-    std::vector<float> gradient;                                // of own experts
+    int id = 0;
+    std::vector<Floats> x;  // input of each layer, and the last one's output: [tokens, hidden]
+    Floats dy, dx, dlogits;
+    Floats sent, piece;  // copies in the order sent; one destination's rows
+    std::vector<LayerState> layers;
+    Floats expert_gradient, router_gradient;
     RankClock clock;
     std::vector<double> phases;
-    double phase_cpu = 0;
+    double exchanged = 0, all_reduce_cpu = 0;
   };
 
-  ExpertStepShape shape;
-  int experts;
-  std::vector<std::vector<RowList>> routed;  // [source rank][expert]: rows
-  std::vector<std::int64_t> counts;          // [source][destination]
-  std::vector<std::vector<float>> weights;   // by expert
+  const ExpertStepShape shape;
+  const ExpertRouting routing;
+  const std::int64_t h, tokens;
+  std::vector<Floats> weights, routers;  // [layer * experts + expert], [layer]
   std::vector<Rank> ranks;
-  std::unique_ptr<Mailbox> mailbox;
+  std::vector<int> ring_first;
+  std::unique_ptr<RankTransport> transport;
   std::unique_ptr<RankTeam> team;
+  int drop_message = -1;
 
-  explicit Impl(const ExpertStepShape& s) : shape(s), experts(s.ranks * s.experts_per_rank) {
-    const BlockShape& b = s.block;
-    if (s.ranks < 1 || s.experts_per_rank < 1 || s.layers < 1 || b.tokens < 1 || b.hidden < 1 || b.inner < 1 ||
-        s.top_k < 1 || s.top_k > experts)
-      throw InputError("shape",
-                       "ranks, experts, layers, tokens and sizes must be at least 1, top_k at most the experts");
-    route();
-    make_ranks();
-    make_channels();
-    team = std::make_unique<RankTeam>(shape.ranks, shape.pin);
-  }
-
-  std::int64_t hidden() const { return shape.block.hidden; }
-  std::int64_t row_count(int s, int d) const { return counts[static_cast<std::size_t>(s * shape.ranks + d)]; }
-  std::int64_t received(int d) const {
-    std::int64_t n = 0;
-    for (int s = 0; s < shape.ranks; ++s) n += row_count(s, d);
-    return n;
-  }
-
-  void route() {
-    Random popular(shape.seed * 7919);
-    std::vector<double> popularity(static_cast<std::size_t>(experts));
-    for (double& z : popularity) z = shape.skew * popular.normal();
-    counts.assign(static_cast<std::size_t>(shape.ranks * shape.ranks), 0);
-    for (int s = 0; s < shape.ranks; ++s) {
-      Random random(shape.seed * 1000003 + static_cast<std::uint64_t>(s));
-      routed.emplace_back(static_cast<std::size_t>(experts));
-      for (std::int64_t t = 0; t < shape.block.tokens; ++t) {
-        for (const int e : draw_experts(random, popularity, shape.top_k)) {
-          routed.back()[static_cast<std::size_t>(e)].push_back(t);
-          ++counts[static_cast<std::size_t>(s * shape.ranks + e / shape.experts_per_rank)];
-        }
-      }
+  Impl(const ExpertStepShape& s, const RankTransportMaker& maker)
+      : shape(s), routing(s), h(s.block.hidden), tokens(s.block.tokens) {
+    for (int l = 0; l < shape.layers; ++l) {
+      routers.push_back(router_weights(shape, l));
+      for (int e = 0; e < shape.experts(); ++e) weights.push_back(expert_weights(shape, l, e));
     }
+    for (int r = 0; r < shape.ranks; ++r) ranks.push_back(make_rank(r));
+    make_channels(maker);
+    team = std::make_unique<RankTeam>(transport->local_ranks(), shape.pin);
   }
 
-  void make_ranks() {
-    for (int e = 0; e < experts; ++e) weights.push_back(executor_weights(shape.block, e));
-    for (int r = 0; r < shape.ranks; ++r) {
-      Rank rank;
-      rank.x = executor_input(shape.block, r, 0);
-      rank.y = rank.dy = rank.x;
-      rank.sent.resize(static_cast<std::size_t>(shape.block.tokens * shape.top_k * hidden()));
-      rank.back = rank.sent;
-      const auto narrow = static_cast<std::size_t>(received(r) * hidden()),
-                 wide = static_cast<std::size_t>(received(r) * shape.block.inner);
-      rank.in.assign(static_cast<std::size_t>(shape.layers), std::vector<float>(narrow));
-      rank.out = rank.dout = rank.din = rank.in;
-      rank.a.assign(static_cast<std::size_t>(shape.layers), std::vector<float>(wide));
-      rank.du = rank.a;
-      rank.gradient.resize(static_cast<std::size_t>(shape.experts_per_rank * shape.block.weights()));
-      ranks.push_back(std::move(rank));
-    }
+  Rank make_rank(int r) const {
+    Rank rank;
+    rank.id = r;
+    rank.x.assign(static_cast<std::size_t>(shape.layers) + 1, executor_input(shape.block, r, 0));
+    rank.dy = rank.dx = rank.x[0];
+    const std::int64_t copies = tokens * shape.top_k, rows = routing.received(r);
+    rank.dlogits = floats(tokens * shape.experts());
+    rank.sent = floats(copies * h);
+    rank.piece = floats(rows * h);
+    const LayerState state{rank.dlogits,
+                           floats(copies),
+                           floats(copies * h),
+                           floats(rows * h),
+                           floats(rows * shape.block.inner),
+                           floats(rows * h),
+                           floats(rows * h),
+                           floats(rows * shape.block.inner),
+                           floats(rows * h)};
+    rank.layers.assign(static_cast<std::size_t>(shape.layers), state);
+    rank.expert_gradient = floats(shape.layers * shape.experts_per_rank * shape.block.weights());
+    rank.router_gradient = floats(shape.layers * h * shape.experts());
+    return rank;
   }
 
-  /// Channels: exchange (4 a layer: out and back, forward then backward), source, destination.
-  void make_channels() {
-    std::vector<std::int64_t> lengths;
-    for (int x = 0; x < 4 * shape.layers; ++x) {
+  /// Channels: exchange, source, destination; then the ring of the routers' gradients.
+  void make_channels(const RankTransportMaker& maker) {
+    std::vector<ChannelEnds> channels;
+    for (int x = 0; x < kExchangesOfLayer * shape.layers; ++x) {
       for (int s = 0; s < shape.ranks; ++s) {
         for (int d = 0; d < shape.ranks; ++d)
-          lengths.push_back((x % 2 == 0 ? row_count(s, d) : row_count(d, s)) * hidden());
+          channels.push_back({s, d, (x % 2 == 0 ? routing.rows_between(s, d) : routing.rows_between(d, s)) * h});
       }
     }
-    mailbox = std::make_unique<Mailbox>(std::move(lengths), shape.ranks, shape.spin);
+    if (shape.ranks > 1)
+      ring_first = add_ring_channels(channels, ranks_up_to(shape.ranks), shape.layers * h * shape.experts());
+    transport = maker(std::move(channels), shape.ranks, shape.spin);
   }
   int channel(int exchange, int s, int d) const { return (exchange * shape.ranks + s) * shape.ranks + d; }
 
-  // ------------------------------------------------------------------------------------------------------------ the
-  // phases
+  // ------------------------------------------------------------------------------------------------ own tokens
 
-  void begin_phase(Rank& rank, double available) { rank.clock.begin(available); }
-  void end_phase(Rank& rank) {
-    rank.clock.end();
-    rank.phases.push_back(rank.clock.last_cpu());
+  /// Gates of all copies, from the router's product.
+  void route(const Rank& rank, std::size_t l, LayerState& state) const {
+    gemm_forward(tokens, shape.experts(), h, rank.x[l].data(), routers[l].data(), state.logits.data());
+    const auto& places = routing.places(rank.id);
+    for (std::int64_t t = 0; t < tokens; ++t)
+      softmax_of_chosen(state.logits.data() + t * shape.experts(), routing.sent(rank.id),
+                        places.data() + t * shape.top_k, shape.top_k, state.gates);
   }
 
-  void ring_all(Rank& rank, int r, int exchange) {
-    for (int d = 0; d < shape.ranks; ++d) mailbox->ring(channel(exchange, r, d), rank.clock.virtual_now());
-  }
-  double wait_all(int r, int exchange) {
-    double latest = 0;
-    for (int s = 0; s < shape.ranks; ++s) latest = std::max(latest, mailbox->wait(r, channel(exchange, s, r)));
-    return latest;
-  }
-
-  /// Copies the rows of `from` that go to each expert, expert after expert, and puts each destination's share into its
-  /// slot.
-  void gather_and_send(Rank& rank, int r, const std::vector<float>& from, int exchange) {
-    float* at = rank.sent.data();
-    for (int d = 0; d < shape.ranks; ++d) {
-      const float* begin = at;
-      for (int e = d * shape.experts_per_rank; e < (d + 1) * shape.experts_per_rank; ++e) {
-        for (const std::int64_t row : routed[static_cast<std::size_t>(r)][static_cast<std::size_t>(e)]) {
-          std::memcpy(at, from.data() + row * hidden(), static_cast<std::size_t>(hidden()) * sizeof(float));
-          at += hidden();
-        }
+  /// The gradient of every copy's output is gate x dY; of its gate, its output times dY; of the logits, through the
+  /// softmax: gate_i (dgate_i - sum_j gate_j dgate_j).
+  void scatter_gradient(Rank& rank, const LayerState& state) const {
+    const auto& sent = routing.sent(rank.id);
+    const auto& places = routing.places(rank.id);
+    std::fill(rank.dlogits.begin(), rank.dlogits.end(), 0.0f);
+    std::vector<float> slope(static_cast<std::size_t>(shape.top_k));
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const float* dy = rank.dy.data() + t * h;
+      float mean = 0;
+      for (int i = 0; i < shape.top_k; ++i) {
+        const std::int64_t at = places[static_cast<std::size_t>(t * shape.top_k + i)];
+        const float gate = state.gates[static_cast<std::size_t>(at)];
+        slope[static_cast<std::size_t>(i)] = dot(h, dy, state.returned.data() + at * h);
+        mean += gate * slope[static_cast<std::size_t>(i)];
+        copy_scaled(h, gate, dy, rank.sent.data() + at * h);
       }
-      mailbox->copy_in(channel(exchange, r, d), begin);
+      for (int i = 0; i < shape.top_k; ++i) {
+        const auto at = static_cast<std::size_t>(places[static_cast<std::size_t>(t * shape.top_k + i)]);
+        rank.dlogits[static_cast<std::size_t>(t * shape.experts() + sent[at].expert)] =
+            state.gates[at] * (slope[static_cast<std::size_t>(i)] - mean);
+      }
     }
   }
 
-  /// Rows of expert e (local index) from source s.
-  std::int64_t rows_of(int s, int r, int e) const {
-    return static_cast<std::int64_t>(
-        routed[static_cast<std::size_t>(s)][static_cast<std::size_t>(r * shape.experts_per_rank + e)].size());
+  void send(const Rank& rank, int exchange) {
+    const float* at = rank.sent.data();
+    for (int d = 0; d < shape.ranks; ++d) {
+      transport->copy_in(channel(exchange, rank.id, d), at);
+      at += routing.rows_between(rank.id, d) * h;
+    }
   }
+  void take_back(const Rank& rank, int exchange, Floats& into) {
+    float* at = into.data();
+    for (int d = 0; d < shape.ranks; ++d) {
+      transport->copy_out(channel(exchange, d, rank.id), at);
+      at += routing.rows_between(rank.id, d) * h;
+    }
+  }
+
+  // --------------------------------------------------------------------------------------------------- own experts
+
+  std::int64_t rows_of(int s, int r, int e) const { return routing.rows(s, r * shape.experts_per_rank + e); }
 
   /// Moves between the received order (source, then expert) and the experts' order (expert, then source).
   template <class Move>
@@ -189,173 +204,223 @@ struct ExpertStep::Impl {
     }
   }
 
-  void receive_rows(int r, int exchange, std::vector<float>& into) {
+  void receive_rows(int r, int exchange, Floats& into) {
     for_each_piece(r, [&](int s, std::int64_t within, std::int64_t grouped, std::int64_t n) {
-      std::memcpy(into.data() + grouped * hidden(), mailbox->peek(channel(exchange, s, r)) + within * hidden(),
-                  static_cast<std::size_t>(n * hidden()) * sizeof(float));
+      if (n > 0)
+        std::memcpy(into.data() + grouped * h, transport->peek(channel(exchange, s, r)) + within * h,
+                    static_cast<std::size_t>(n * h) * sizeof(float));
     });
   }
 
-  void send_back(Rank& rank, int r, const std::vector<float>& rows, int exchange) {
-    std::vector<float>& piece = rank.back;
+  void send_back(Rank& rank, const Floats& rows, int exchange) {
     for (int s = 0; s < shape.ranks; ++s) {
-      piece.resize(std::max<std::size_t>(piece.size(), static_cast<std::size_t>(row_count(s, r) * hidden())));
-      for_each_piece(r, [&](int source, std::int64_t within, std::int64_t grouped, std::int64_t n) {
-        if (source == s)
-          std::memcpy(piece.data() + within * hidden(), rows.data() + grouped * hidden(),
-                      static_cast<std::size_t>(n * hidden()) * sizeof(float));
+      for_each_piece(rank.id, [&](int source, std::int64_t within, std::int64_t grouped, std::int64_t n) {
+        if (source == s && n > 0)
+          std::memcpy(rank.piece.data() + within * h, rows.data() + grouped * h,
+                      static_cast<std::size_t>(n * h) * sizeof(float));
       });
-      mailbox->copy_in(channel(exchange, r, s), piece.data());
+      transport->copy_in(channel(exchange, rank.id, s), rank.piece.data());
     }
   }
 
-  void sum_returned(Rank&, int r, int exchange, std::vector<float>& into) {
-    std::fill(into.begin(), into.end(), 0.0f);
-    for (int d = 0; d < shape.ranks; ++d) {
-      const float* at = mailbox->peek(channel(exchange, d, r));
-      for (int e = d * shape.experts_per_rank; e < (d + 1) * shape.experts_per_rank; ++e) {
-        for (const std::int64_t row : routed[static_cast<std::size_t>(r)][static_cast<std::size_t>(e)]) {
-          add(hidden(), at, into.data() + row * hidden());
-          at += hidden();
-        }
-      }
-    }
-    const float share = 1.0f / static_cast<float>(shape.top_k);
-    for (float& v : into) v *= share;
-  }
-
+  /// run(local expert, its shape with its rows, its first row, its weights).
   template <class Run>
-  void for_each_expert(int r, Run&& run) {
+  void for_each_expert(int r, std::size_t l, Run&& run) {
     std::int64_t at = 0;
     for (int e = 0; e < shape.experts_per_rank; ++e) {
       BlockShape block = shape.block;
       block.tokens = 0;
       for (int s = 0; s < shape.ranks; ++s) block.tokens += rows_of(s, r, e);
-      if (block.tokens > 0) run(e, block, at);
+      const std::size_t expert =
+          l * static_cast<std::size_t>(shape.experts()) + static_cast<std::size_t>(r * shape.experts_per_rank + e);
+      if (block.tokens > 0) run(e, block, at, weights[expert].data());
       at += block.tokens;
     }
   }
 
-  void experts_forward(Rank& rank, int r, std::size_t layer) {
-    for_each_expert(r, [&](int e, const BlockShape& block, std::int64_t at) {
-      const float* w = weights[static_cast<std::size_t>(r * shape.experts_per_rank + e)].data();
-      block_forward(block, rank.in[layer].data() + at * block.hidden, w, w + block.hidden * block.inner,
-                    rank.a[layer].data() + at * block.inner, rank.out[layer].data() + at * block.hidden);
+  void experts_forward(const Rank& rank, std::size_t l, LayerState& state) {
+    for_each_expert(rank.id, l, [&](int, const BlockShape& b, std::int64_t at, const float* w) {
+      expert_forward(b, state.in.data() + at * h, w, w + h * b.inner, state.a.data() + at * b.inner,
+                     state.out.data() + at * h);
     });
   }
 
-  void experts_backward(Rank& rank, int r, std::size_t layer) {
-    for_each_expert(r, [&](int e, const BlockShape& block, std::int64_t at) {
-      const float* w = weights[static_cast<std::size_t>(r * shape.experts_per_rank + e)].data();
-      const float* a = rank.a[layer].data() + at * block.inner;
-      const float* dout = rank.dout[layer].data() + at * block.hidden;
-      float* du = rank.du[layer].data() + at * block.inner;
-      block_input_grad(block, w, w + block.hidden * block.inner, a, dout, du,
-                       rank.din[layer].data() + at * block.hidden);
-      float* dw = rank.gradient.data() + e * block.weights();
-      block_weight_grad(block, rank.in[layer].data() + at * block.hidden, a, dout, du, dw,
-                        dw + block.hidden * block.inner);
+  void experts_backward(Rank& rank, std::size_t l, LayerState& state) {
+    for_each_expert(rank.id, l, [&](int e, const BlockShape& b, std::int64_t at, const float* w) {
+      const float *a = state.a.data() + at * b.inner, *dout = state.dout.data() + at * h;
+      float* du = state.du.data() + at * b.inner;
+      expert_input_grad(b, w, w + h * b.inner, a, dout, du, state.din.data() + at * h);
+      float* dw =
+          rank.expert_gradient.data() + (static_cast<std::int64_t>(l) * shape.experts_per_rank + e) * b.weights();
+      block_weight_grad(b, state.in.data() + at * h, a, dout, du, dw, dw + h * b.inner);
     });
   }
 
-  void run_direction(Rank& rank, int r, std::size_t layer, bool backward) {
-    const int out = static_cast<int>(layer) * 4 + (backward ? 2 : 0), back = out + 1;
-    std::vector<float>& from = backward ? rank.dy : (layer == 0 ? rank.x : rank.y);
-    begin_phase(rank, 0);
-    gather_and_send(rank, r, from, out);
+  // --------------------------------------------------------------------------------------------------- the phases
+
+  void end_phase(Rank& rank) {
+    rank.clock.end();
+    rank.phases.push_back(rank.clock.last_cpu());
+  }
+  void ring_all(Rank& rank, int exchange) {
+    for (int d = 0; d < shape.ranks; ++d) {
+      const int c = channel(exchange, rank.id, d);
+      if (c != drop_message) transport->ring(c, rank.clock.virtual_now());
+    }
+  }
+  double wait_all(int r, int exchange) {
+    double latest = 0;
+    for (int s = 0; s < shape.ranks; ++s) latest = std::max(latest, transport->wait(r, channel(exchange, s, r)));
+    return latest;
+  }
+
+  void forward(Rank& rank, std::size_t l) {
+    LayerState& state = rank.layers[l];
+    const int out = static_cast<int>(l) * kExchangesOfLayer, back = out + 1;
+    rank.clock.begin();
+    route(rank, l, state);
+    const auto& sent = routing.sent(rank.id);
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      std::memcpy(rank.sent.data() + static_cast<std::int64_t>(i) * h, rank.x[l].data() + sent[i].token * h,
+                  static_cast<std::size_t>(h) * sizeof(float));
+    send(rank, out);
     end_phase(rank);
-    ring_all(rank, r, out);
-    begin_phase(rank, wait_all(r, out));
-    receive_rows(r, out, backward ? rank.dout[layer] : rank.in[layer]);
-    if (backward)
-      experts_backward(rank, r, layer);
-    else
-      experts_forward(rank, r, layer);
-    send_back(rank, r, backward ? rank.din[layer] : rank.out[layer], back);
+    ring_all(rank, out);
+
+    rank.clock.begin(wait_all(rank.id, out));
+    receive_rows(rank.id, out, state.in);
+    experts_forward(rank, l, state);
+    send_back(rank, state.out, back);
     end_phase(rank);
-    ring_all(rank, r, back);
-    begin_phase(rank, wait_all(r, back));
-    sum_returned(rank, r, back, backward ? rank.dy : rank.y);
+    ring_all(rank, back);
+
+    rank.clock.begin(wait_all(rank.id, back));
+    take_back(rank, back, state.returned);
+    Floats& y = rank.x[l + 1];
+    std::memcpy(y.data(), rank.x[l].data(), y.size() * sizeof(float));
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      add_scaled(h, state.gates[i], state.returned.data() + static_cast<std::int64_t>(i) * h,
+                 y.data() + sent[i].token * h);
+    end_phase(rank);
+  }
+
+  void backward(Rank& rank, std::size_t l) {
+    LayerState& state = rank.layers[l];
+    const int out = static_cast<int>(l) * kExchangesOfLayer + 2, back = out + 1;
+    rank.clock.begin();
+    scatter_gradient(rank, state);
+    send(rank, out);
+    end_phase(rank);
+    ring_all(rank, out);
+
+    rank.clock.begin(wait_all(rank.id, out));
+    receive_rows(rank.id, out, state.dout);
+    experts_backward(rank, l, state);
+    send_back(rank, state.din, back);
+    end_phase(rank);
+    ring_all(rank, back);
+
+    rank.clock.begin(wait_all(rank.id, back));
+    take_back(rank, back, rank.sent);
+    gemm_input_grad(tokens, shape.experts(), h, rank.dlogits.data(), routers[l].data(), rank.dx.data());
+    gemm_weight_grad(tokens, shape.experts(), h, rank.x[l].data(), rank.dlogits.data(),
+                     rank.router_gradient.data() + static_cast<std::int64_t>(l) * h * shape.experts());
+    add(tokens * h, rank.dx.data(), rank.dy.data());
+    const auto& sent = routing.sent(rank.id);
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      add(h, rank.sent.data() + static_cast<std::int64_t>(i) * h, rank.dy.data() + sent[i].token * h);
     end_phase(rank);
   }
 
   void run_rank(int r) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
-    for (int l = 0; l < shape.layers; ++l) run_direction(rank, r, static_cast<std::size_t>(l), false);
-    rank.dy = rank.y;
-    for (int l = shape.layers - 1; l >= 0; --l) run_direction(rank, r, static_cast<std::size_t>(l), true);
-    mailbox->finish(r);
+    const auto layers = static_cast<std::size_t>(shape.layers);
+    for (std::size_t l = 0; l < layers; ++l) forward(rank, l);
+    rank.dy = rank.x.back();
+    for (std::size_t l = layers; l-- > 0;) backward(rank, l);
+    rank.exchanged = rank.clock.virtual_now();
+    const double before = rank.clock.cpu();
+    if (shape.ranks > 1) ring_all_reduce(*transport, r, r, ring_first, rank.router_gradient, rank.clock);
+    rank.all_reduce_cpu = rank.clock.cpu() - before;
+    transport->finish(r);
   }
 
-  ExpertStepRecord step() {
-    mailbox->begin_step();
+  [[noreturn]] void report_stuck() const {
+    std::string what = "the step is stuck:";
+    for (int r = 0; r < shape.ranks; ++r) {
+      const int c = transport->stuck_on()[static_cast<std::size_t>(r)];
+      if (c < 0) continue;
+      const int exchange = c / shape.ranks / shape.ranks;
+      what += " rank " + std::to_string(r) + " waits for ";
+      what += exchange >= kExchangesOfLayer * shape.layers ? std::string("the all-reduce of the routers' gradients")
+                                                           : "exchange " + std::to_string(exchange) + " from rank " +
+                                                                 std::to_string(c / shape.ranks % shape.ranks);
+      what += ';';
+    }
+    what.pop_back();
+    throw InputError("experts", what);
+  }
+
+  ExpertStepRecord step(int dropped) {
+    drop_message = dropped;
     for (Rank& rank : ranks) {
       rank.clock = RankClock();
       rank.phases.clear();
-      std::fill(rank.gradient.begin(), rank.gradient.end(), 0.0f);
+      std::fill(rank.expert_gradient.begin(), rank.expert_gradient.end(), 0.0f);
+      std::fill(rank.router_gradient.begin(), rank.router_gradient.end(), 0.0f);
     }
-    const auto usage = team->run([&](int r) { run_rank(r); }, [&] { mailbox->abort(); });
-    ExpertStepRecord record;
-    record.cpu_over_wall = 1;
+    transport->begin_step();
+    const auto usage = team->run([&](int r) { run_rank(r); }, [&] { transport->abort(); });
+    if (transport->stuck()) report_stuck();
+    return record(usage);
+  }
+
+  ExpertStepRecord record(const std::vector<RankUsage>& usage) const {
+    ExpertStepRecord out;
+    out.cpu_over_wall = 1;
     double begin = std::numeric_limits<double>::infinity(), end = 0;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      record.phases.push_back(ranks[r].phases);
-      record.virtual_makespan = std::max(record.virtual_makespan, ranks[r].clock.virtual_now());
-      record.cpu_over_wall = std::min(record.cpu_over_wall, ranks[r].clock.cpu() / ranks[r].clock.wall());
-      begin = std::min(begin, usage[r].wall_start);
-      end = std::max(end, usage[r].wall_end);
+    for (std::size_t i = 0; i < usage.size(); ++i) {
+      const Rank& rank = ranks[static_cast<std::size_t>(transport->local_ranks()[i])];
+      out.exchanged_makespan = std::max(out.exchanged_makespan, rank.exchanged);
+      out.virtual_makespan = std::max(out.virtual_makespan, rank.clock.virtual_now());
+      out.cpu_over_wall = std::min(out.cpu_over_wall, rank.clock.cpu() / rank.clock.wall());
+      begin = std::min(begin, usage[i].wall_start);
+      end = std::max(end, usage[i].wall_end);
     }
-    record.wall_makespan = end - begin;
+    for (const Rank& rank : ranks) {
+      out.phases.push_back(rank.phases);
+      out.all_reduce_cpu.push_back(rank.all_reduce_cpu);
+    }
+    out.wall_makespan = end - begin;
     for (int s = 0; s < shape.ranks; ++s) {
       for (int d = 0; d < shape.ranks; ++d) {
         if (s == d) continue;
-        record.messages += 4 * shape.layers;
-        record.bytes += 4 * shape.layers * row_count(s, d) * hidden() * static_cast<std::int64_t>(sizeof(float));
+        out.messages += kExchangesOfLayer * shape.layers;
+        out.bytes += kExchangesOfLayer * shape.layers * routing.rows_between(s, d) * h *
+                     static_cast<std::int64_t>(sizeof(float));
       }
     }
-    return record;
-  }
-
-  std::vector<double> reference_output(int r) const {
-    const BlockShape& b = shape.block;
-    std::vector<double> x(ranks[static_cast<std::size_t>(r)].x.begin(), ranks[static_cast<std::size_t>(r)].x.end());
-    const auto h = static_cast<std::size_t>(b.hidden), f = static_cast<std::size_t>(b.inner);
-    for (int l = 0; l < shape.layers; ++l) {
-      std::vector<double> y(x.size(), 0.0);
-      for (int e = 0; e < experts; ++e) {
-        const std::vector<float>& w = weights[static_cast<std::size_t>(e)];
-        for (const std::int64_t row : routed[static_cast<std::size_t>(r)][static_cast<std::size_t>(e)]) {
-          const double* in = x.data() + static_cast<std::size_t>(row) * h;
-          double* out = y.data() + static_cast<std::size_t>(row) * h;
-          for (std::size_t j = 0; j < h; ++j) out[j] += in[j];
-          for (std::size_t i = 0; i < f; ++i) {
-            double a = 0;
-            for (std::size_t j = 0; j < h; ++j) a += in[j] * w[j * f + i];
-            for (std::size_t j = 0; a > 0 && j < h; ++j) out[j] += a * w[h * f + i * h + j];
-          }
-        }
-      }
-      for (double& v : y) v /= shape.top_k;
-      x = y;
-    }
-    return x;
+    return out;
   }
 };
 
-ExpertStep::ExpertStep(const ExpertStepShape& shape) : impl_(std::make_unique<Impl>(shape)) {}
+ExpertStep::ExpertStep(const ExpertStepShape& shape, const RankTransportMaker& maker)
+    : impl_(std::make_unique<Impl>(shape, maker)) {}
 ExpertStep::~ExpertStep() = default;
-ExpertStepRecord ExpertStep::step() { return impl_->step(); }
-const std::vector<std::int64_t>& ExpertStep::rows() const { return impl_->counts; }
-const std::vector<float>& ExpertStep::output(int rank) const { return impl_->ranks[static_cast<std::size_t>(rank)].y; }
-std::vector<double> ExpertStep::reference_output(int rank) const { return impl_->reference_output(rank); }
-
-std::vector<std::int64_t> ExpertStep::expert_rows(int rank) const {
-  std::vector<std::int64_t> out;
-  for (int e = 0; e < impl_->shape.experts_per_rank; ++e) {
-    out.push_back(0);
-    for (int s = 0; s < impl_->shape.ranks; ++s) out.back() += impl_->rows_of(s, rank, e);
-  }
-  return out;
+ExpertStepRecord ExpertStep::step(int drop_message) { return impl_->step(drop_message); }
+const ExpertRouting& ExpertStep::routing() const { return impl_->routing; }
+const std::vector<int>& ExpertStep::local_ranks() const { return impl_->transport->local_ranks(); }
+const std::vector<float>& ExpertStep::output(int rank) const {
+  return impl_->ranks[static_cast<std::size_t>(rank)].x.back();
+}
+const std::vector<float>& ExpertStep::input_gradient(int rank) const {
+  return impl_->ranks[static_cast<std::size_t>(rank)].dy;
+}
+const std::vector<float>& ExpertStep::expert_gradient(int rank) const {
+  return impl_->ranks[static_cast<std::size_t>(rank)].expert_gradient;
+}
+const std::vector<float>& ExpertStep::router_gradient(int rank) const {
+  return impl_->ranks[static_cast<std::size_t>(rank)].router_gradient;
 }
 
 }  // namespace shardplan

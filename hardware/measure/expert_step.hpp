@@ -1,50 +1,50 @@
 #pragma once
-// A mixture-of-experts layer for real: tokens are sent to the ranks of their experts, computed, and sent back and
-// summed (forward), and the same for the gradients (backward). One thread a rank, one message a pair of ranks and
-// exchange.
+// Mixture-of-experts layers for real, data- and expert-parallel over the same ranks. Forward: the router's product and
+// the gates, tokens sent to the ranks of their experts, computed, sent back, summed by their gates and added to the
+// layer's input. Backward: the same way for the gradients. In the end the routers' gradients are all-reduced; experts
+// live on one rank, theirs are whole. One message a pair of ranks and exchange.
 //
-// Between two exchanges a rank works alone, so a layer's direction is three phases: gather + send | receive, experts,
-// send back | receive + sum. An exchange ends for everybody when the last rank has sent: all ranks meet there.
+// Who goes where is drawn (expert_routing.hpp); the gates are the softmax of the chosen experts' logits. Loss 1/2
+// |Y|^2.
+//
+// Between two exchanges a rank works alone, so a layer's direction is three phases: router, sort, send | receive,
+// experts, send back | receive, sum. An exchange ends for everybody when the last rank has sent: all ranks meet there.
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "hardware/measure/block_kernels.hpp"
+#include "hardware/measure/expert_routing.hpp"
+#include "hardware/measure/transport.hpp"
 
 namespace shardplan {
-
-struct ExpertStepShape {
-  int ranks = 2;
-  int experts_per_rank = 2;
-  int top_k = 2;
-  int layers = 1;
-  BlockShape block{64, 64, 64};  // tokens = of one rank; an expert is one residual block
-  double skew = 0;               // standard deviation of the experts' log popularity, the same on every rank
-  std::uint64_t seed = 1;
-  bool spin = false, pin = false;
-};
 
 struct ExpertStepRecord {
   std::vector<std::vector<double>>
       phases;  // CPU seconds by rank and phase: 6 a layer, 3 forward (all layers), then 3 backward
-  double virtual_makespan = 0, wall_makespan = 0, cpu_over_wall = 0;
-  std::int64_t messages = 0, bytes = 0;  // between different ranks
+  std::vector<double> all_reduce_cpu;  // by rank
+  double exchanged_makespan = 0;       // virtual, until the last phase ends
+  double virtual_makespan = 0;         // with the all-reduce
+  double wall_makespan = 0, cpu_over_wall = 0;
+  std::int64_t messages = 0, bytes = 0;  // of the exchanges, between different ranks
 };
 
 class ExpertStep {
  public:
-  explicit ExpertStep(const ExpertStepShape&);
+  explicit ExpertStep(const ExpertStepShape&, const RankTransportMaker& = make_mailbox);
   ~ExpertStep();
 
-  ExpertStepRecord step();
-  /// Rows (token copies) from rank s to rank d, row-major [s * ranks + d].
-  const std::vector<std::int64_t>& rows() const;
-  /// Rows of each expert of a rank.
-  std::vector<std::int64_t> expert_rows(int rank) const;
-  /// Output of the last layer on a rank, [tokens, hidden].
+  /// InputError("experts", ...) where a message was lost. drop_message: a fault for tests: of exchange, sender and
+  /// receiver, [(exchange * ranks + sender) * ranks + receiver]; 4 exchanges a layer.
+  ExpertStepRecord step(int drop_message = -1);
+  const ExpertRouting& routing() const;
+  /// The ranks that this process runs.
+  const std::vector<int>& local_ranks() const;
+  /// After step(), on the process that ran the rank. Output of the last layer [tokens, hidden]; gradient of its input;
+  /// of its experts [layer][expert](W1, W2); of all routers, summed over the ranks [layer][hidden, experts].
   const std::vector<float>& output(int rank) const;
-  /// The same by FP64 loops, without messages.
-  std::vector<double> reference_output(int rank) const;
+  const std::vector<float>& input_gradient(int rank) const;
+  const std::vector<float>& expert_gradient(int rank) const;
+  const std::vector<float>& router_gradient(int rank) const;
 
  private:
   struct Impl;
@@ -54,5 +54,16 @@ class ExpertStep {
 /// The time of phases that all ranks leave together, except a direction's last one, after which a rank goes on alone:
 /// what a simulation of such a step must give. phases as in ExpertStepRecord.
 double exchange_makespan(const std::vector<std::vector<double>>& phases);
+
+/// The same step by FP64 loops, without messages, in the order of the accessors above.
+struct ExpertReference {
+  std::vector<std::vector<double>> output, input_gradient, expert_gradient;  // by rank
+  std::vector<double> router_gradient;
+};
+ExpertReference reference_expert_step(const ExpertStepShape&);
+
+/// The step's data, so that it and its reference agree: W1 then W2 of an expert, [hidden, experts] of a router.
+std::vector<float> expert_weights(const ExpertStepShape&, int layer, int expert);
+std::vector<float> router_weights(const ExpertStepShape&, int layer);
 
 }  // namespace shardplan

@@ -138,9 +138,12 @@ double HostModel::all_reduce(int members, std::int64_t floats) const {
 double HostModel::half_message(std::int64_t floats) const { return elementwise("send-recv", floats) / 2; }
 
 std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape& shape) const {
-  const ExpertStep routed(shape);
+  const ExpertRouting routed(shape);
   const std::int64_t h = shape.block.hidden;
-  const std::int64_t sent = shape.block.tokens * shape.top_k;
+  const std::int64_t tokens = shape.block.tokens, sent = tokens * shape.top_k, experts = shape.experts();
+  const double router = gemm(GemmPass::forward, tokens, experts, h);
+  const double router_back = gemm(GemmPass::input_grad, tokens, experts, h) +
+                             gemm(GemmPass::weight_grad, tokens, experts, h) + elementwise("add", tokens * h);
   std::vector<std::vector<double>> phases;
   for (int r = 0; r < shape.ranks; ++r) {
     double forward = 0, backward = 0;
@@ -149,25 +152,24 @@ std::vector<std::vector<double>> HostModel::expert_phases(const ExpertStepShape&
       received += rows;
       const std::int64_t f = shape.block.inner;
       if (rows == 0) continue;
-      forward += gemm(GemmPass::forward, rows, f, h) + elementwise("relu", rows * f) +
-                 gemm(GemmPass::forward, rows, h, f) + elementwise("add", rows * h);
+      forward +=
+          gemm(GemmPass::forward, rows, f, h) + elementwise("relu", rows * f) + gemm(GemmPass::forward, rows, h, f);
       backward += gemm(GemmPass::input_grad, rows, h, f) + elementwise("mask", rows * f) +
-                  gemm(GemmPass::input_grad, rows, f, h) + elementwise("add", rows * h) +
-                  gemm(GemmPass::weight_grad, rows, f, h) + gemm(GemmPass::weight_grad, rows, h, f);
+                  gemm(GemmPass::input_grad, rows, f, h) + gemm(GemmPass::weight_grad, rows, f, h) +
+                  gemm(GemmPass::weight_grad, rows, h, f);
     }
     // What crosses to or from another rank's core is half a message each time it is copied; the rest stays in this
-    // one's cache. Gather, copy in | receive, regroup, (experts,) copy in | read and sum what came back, clear and
-    // scale.
-    const std::int64_t stays = routed.rows()[static_cast<std::size_t>(r * shape.ranks + r)] * h;
+    // one's cache. Sort, copy in | receive, (experts,) regroup, copy in | copy out, sum.
+    const std::int64_t stays = routed.rows_between(r, r) * h;
     const double out = half_message(sent * h - stays), in = half_message(received * h - stays);
     const double kept = elementwise("copy", stays);
-    const double gather = elementwise("copy", sent * h) + kept + out;
+    const double sort = elementwise("copy", sent * h) + kept + out;
     const double middle = kept + in + elementwise("copy", received * h) + kept + in;
-    const double sum = elementwise("add", sent * h) + 2 * elementwise("copy", shape.block.tokens * h) +
-                       std::max(0.0, out - elementwise("copy", sent * h - stays));
+    const double sum = kept + out + elementwise("add", sent * h);
+    const double residual = elementwise("copy", tokens * h), slopes = elementwise("copy", sent * h);
     std::vector<double> own;
-    for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {gather, middle + forward, sum});
-    for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {gather, middle + backward, sum});
+    for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {router + sort, middle + forward, residual + sum});
+    for (int l = 0; l < shape.layers; ++l) own.insert(own.end(), {slopes + sort, middle + backward, router_back + sum});
     phases.push_back(own);
   }
   return phases;

@@ -8,10 +8,11 @@
 #include <atomic>
 #include <barrier>
 #include <exception>
+#include <numeric>
 #include <thread>
 
 #include "hardware/measure/host_clock.hpp"
-#include "hardware/measure/mailbox.hpp"
+#include "hardware/measure/transport.hpp"
 
 namespace shardplan {
 namespace {
@@ -43,32 +44,40 @@ long involuntary_switches() {
 
 }  // namespace
 
+std::vector<int> ranks_up_to(int n) {
+  std::vector<int> ranks(static_cast<std::size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 int usable_cores() { return std::max<int>(1, static_cast<int>(allowed_cores().size())); }
 
 struct RankTeam::State {
   std::barrier<> start, finish;                    // of all ranks and the caller
   const std::function<void(int)>* body = nullptr;  // nullptr = leave
   const std::function<void()>* on_failure = nullptr;
+  const std::vector<int> ranks;
   std::vector<RankUsage> usage;
   std::vector<std::exception_ptr> failures;
   std::vector<std::jthread> threads;
 
-  explicit State(int ranks)
-      : start(ranks + 1),
-        finish(ranks + 1),
-        usage(static_cast<std::size_t>(ranks)),
-        failures(static_cast<std::size_t>(ranks)) {}
+  explicit State(std::vector<int> own)
+      : start(static_cast<std::ptrdiff_t>(own.size()) + 1),
+        finish(static_cast<std::ptrdiff_t>(own.size()) + 1),
+        ranks(std::move(own)),
+        usage(ranks.size()),
+        failures(ranks.size()) {}
 
-  void run_body(int rank) {
-    RankUsage& own = usage[static_cast<std::size_t>(rank)];
+  void run_body(std::size_t place) {
+    RankUsage& own = usage[place];
     const long switches = involuntary_switches();
     const double cpu = thread_cpu_now();
     own.wall_start = wall_now();
     try {
-      (*body)(rank);
+      (*body)(ranks[place]);
     } catch (const StepAborted&) {
     } catch (...) {
-      failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      failures[place] = std::current_exception();
       (*on_failure)();
     }
     own.wall_end = wall_now();
@@ -76,26 +85,29 @@ struct RankTeam::State {
     own.involuntary_switches = involuntary_switches() - switches;
   }
 
-  void serve(int rank) {
+  void serve(std::size_t place) {
     for (;;) {
       start.arrive_and_wait();
       if (body == nullptr) return;
-      run_body(rank);
+      run_body(place);
       finish.arrive_and_wait();
     }
   }
 };
 
-RankTeam::RankTeam(int ranks, bool pin) : state_(std::make_unique<State>(ranks)) {
+RankTeam::RankTeam(std::vector<int> ranks, bool pin) : state_(std::make_unique<State>(std::move(ranks))) {
   const std::vector<int> cores = allowed_cores();
-  pin = pin && ranks <= static_cast<int>(cores.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    state_->threads.emplace_back([this, rank, core = pin ? cores[static_cast<std::size_t>(rank)] : -1] {
+  const std::vector<int>& own = state_->ranks;
+  pin = pin && !own.empty() && own.back() < static_cast<int>(cores.size());
+  for (std::size_t place = 0; place < own.size(); ++place) {
+    state_->threads.emplace_back([this, place, core = pin ? cores[static_cast<std::size_t>(own[place])] : -1] {
       if (core >= 0) pin_to(core);
-      state_->serve(rank);
+      state_->serve(place);
     });
   }
 }
+
+RankTeam::RankTeam(int ranks, bool pin) : RankTeam(ranks_up_to(ranks), pin) {}
 
 RankTeam::~RankTeam() {
   state_->body = nullptr;

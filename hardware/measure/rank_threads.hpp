@@ -15,17 +15,22 @@ struct RankUsage {
 /// Cores that this process may use.
 int usable_cores();
 
+/// 0 to n - 1.
+std::vector<int> ranks_up_to(int n);
+
 /// Threads that stay, as the processes of a job do: a second run finds their stacks and heaps warm.
 class RankTeam {
  public:
-  /// pin: rank r stays on the r-th usable core (only where ranks <= cores).
+  /// A thread for each of these ranks. pin: rank r stays on the r-th usable core (only where there are so many cores).
+  RankTeam(std::vector<int> ranks, bool pin);
+  /// Ranks 0 to ranks - 1.
   RankTeam(int ranks, bool pin);
   ~RankTeam();
   RankTeam(const RankTeam&) = delete;
   RankTeam& operator=(const RankTeam&) = delete;
 
-  /// Runs body(rank) on every rank, all starting together. An exception of a body calls on_failure() (which must free
-  /// the others) and is rethrown at the end, the lowest rank's first.
+  /// Runs body(rank) on every rank, all starting together; answers in the order of the ranks. An exception of a body
+  /// calls on_failure() (which must free the others) and is rethrown at the end, the lowest rank's first.
   std::vector<RankUsage> run(const std::function<void(int)>& body, const std::function<void()>& on_failure);
 
  private:

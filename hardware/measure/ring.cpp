@@ -31,8 +31,21 @@ std::vector<std::int64_t> ring_channel_floats(int members, int member, std::int6
   return lengths;
 }
 
-void ring_all_reduce(Mailbox& mailbox, int rank, int member, std::span<const int> first_channel, std::span<float> data,
-                     RankClock& clock) {
+std::vector<int> add_ring_channels(std::vector<ChannelEnds>& channels, std::span<const int> ranks,
+                                   std::int64_t floats) {
+  const int n = static_cast<int>(ranks.size());
+  std::vector<int> first;
+  for (int member = 0; member < n; ++member) {
+    first.push_back(static_cast<int>(channels.size()));
+    const int to = ranks[static_cast<std::size_t>(wrapped(member + 1, n))];
+    for (const std::int64_t length : ring_channel_floats(n, member, floats))
+      channels.push_back({ranks[static_cast<std::size_t>(member)], to, length});
+  }
+  return first;
+}
+
+void ring_all_reduce(RankTransport& transport, int rank, int member, std::span<const int> first_channel,
+                     std::span<float> data, RankClock& clock) {
   const int n = static_cast<int>(first_channel.size());
   const auto floats = static_cast<std::int64_t>(data.size());
   const int left = wrapped(member - 1, n);
@@ -40,18 +53,18 @@ void ring_all_reduce(Mailbox& mailbox, int rank, int member, std::span<const int
     const Part out = part_of(floats, n, sent_part(n, member, s));
     const int own_channel = first_channel[static_cast<std::size_t>(member)] + s;
     clock.begin();
-    mailbox.copy_in(own_channel, data.data() + out.begin);
+    transport.copy_in(own_channel, data.data() + out.begin);
     clock.end();
-    mailbox.ring(own_channel, clock.virtual_now());
+    transport.ring(own_channel, clock.virtual_now());
 
     const Part in = part_of(floats, n, sent_part(n, left, s));
     const int left_channel = first_channel[static_cast<std::size_t>(left)] + s;
-    const double sent_at = mailbox.wait(rank, left_channel);
+    const double sent_at = transport.wait(rank, left_channel);
     clock.begin(sent_at);
     if (s < n - 1)
-      add(in.length, mailbox.peek(left_channel), data.data() + in.begin);
+      add(in.length, transport.peek(left_channel), data.data() + in.begin);
     else
-      mailbox.copy_out(left_channel, data.data() + in.begin);
+      transport.copy_out(left_channel, data.data() + in.begin);
     clock.end();
   }
 }
