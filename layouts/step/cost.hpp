@@ -26,6 +26,14 @@ inline constexpr std::size_t kParts = 11;
 inline constexpr std::array<std::string_view, kParts> kPartNames = {
     "gemm", "attention", "elementwise", "experts", "vocabulary", "tp", "cp", "ep", "fsdp", "offload", "launch"};
 
+/// `factor` times a price, interval and all.
+inline Price scaled(Price p, double factor) {
+  p.seconds *= factor;
+  p.low *= factor;
+  p.high *= factor;
+  return p;
+}
+
 /// A sum of priced operations. Intervals add (errors of one calibration table move together).
 struct Cost {
   std::array<double, kParts> parts{};

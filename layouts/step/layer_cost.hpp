@@ -40,9 +40,10 @@ class LayerPricer {
 
   double tokens() const { return tokens_; }                    // per rank and micro-batch, before tensor parallelism
   double sequence_tokens() const { return sequence_tokens_; }  // of regions that sequence parallelism shards
+  const StepQuestion& question() const { return question_; }
+  DataType linear_type() const { return linear_; }
 
  private:
-  friend class LayerBuilder;
   const StepQuestion& question_;
   Groups groups_;
   double tokens_ = 0, sequence_tokens_ = 0;

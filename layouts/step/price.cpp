@@ -48,17 +48,6 @@ double StepPricer::factor(DataType type) const {
   return f;
 }
 
-namespace {
-
-Price times(Price p, double factor) {
-  p.seconds *= factor;
-  p.low *= factor;
-  p.high *= factor;
-  return p;
-}
-
-}  // namespace
-
 Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType type, GemmPass pass,
                        bool accumulate_fp32) const {
   Gemm g;
@@ -75,13 +64,13 @@ Price StepPricer::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType 
         static_cast<double>(n) * static_cast<double>(k) / (static_cast<double>(up(n)) * static_cast<double>(up(k)));
     g.n = up(n);
     g.k = up(k);
-    return times(q_.pricer->kernels().gemm(g), share * factor(type));
+    return scaled(q_.pricer->kernels().gemm(g), share * factor(type));
   }
-  return times(q_.pricer->kernels().gemm(g), factor(type));
+  return scaled(q_.pricer->kernels().gemm(g), factor(type));
 }
 
 Price StepPricer::grouped(const GroupedGemm& g) const {
-  return times(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
+  return scaled(q_.pricer->kernels().grouped_gemm(g), factor(g.type));
 }
 
 Price StepPricer::attention(AttentionShape a) const {
@@ -104,9 +93,9 @@ Price StepPricer::attention(AttentionShape a) const {
     if (a.causal) a.q_len = shorter(a.q_len);
     copies = static_cast<double>(rows) / static_cast<double>(a.q_len);
   }
-  const Price price = times(q_.pricer->kernels().attention(a), copies);
+  const Price price = scaled(q_.pricer->kernels().attention(a), copies);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
-  return times(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);
+  return scaled(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);
 }
 
 Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
@@ -123,7 +112,7 @@ Price StepPricer::collective(Collective op, double bytes, const GroupShape& shap
   if (shape.crosses() && members > 1 && members < q_.pricer->cluster().node.nvlink_domain)
     reached.nics_per_domain *= (1 + c.strided_nics * (members - 1)) / members;
   const Price price = q_.pricer->network().collective(op, bytes, reached).price;
-  return times(price, shape.crosses() ? c.network_factor : c.domain_factor);
+  return scaled(price, shape.crosses() ? c.network_factor : c.domain_factor);
 }
 
 double StepPricer::contention(Part part) const {
@@ -166,8 +155,8 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
       price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
   double slower = busiest;
   if (q_.options.rates == Rates::calibrated && groups.ep.crosses()) slower *= q_.pricer->constants().network_factor;
-  out.dispatch = times(exchange.dispatch.total, slower);
-  out.combine = times(exchange.combine.total, slower);
+  out.dispatch = scaled(exchange.dispatch.total, slower);
+  out.combine = scaled(exchange.combine.total, slower);
   out.contention = exchange.sms_held / std::max(1.0, q_.pricer->cluster().gpu.sms.value);
   return out;
 }
