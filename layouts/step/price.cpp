@@ -95,7 +95,11 @@ Price StepPricer::attention(AttentionShape a) const {
   }
   const Price price = scaled(q_.pricer->kernels().attention(a), copies);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
-  return scaled(price, q_.pricer->constants().attention[static_cast<std::size_t>(a.library)]);
+  // Fused kernels live on the tensor cores: what holds 16-bit products below their burst rate (power, heat) holds them
+  // too. The unfused one is memory traffic.
+  const MachineConstants& c = q_.pricer->constants();
+  const double sustained = a.library == AttentionLibrary::unfused ? 1 : c.bf16;
+  return scaled(price, sustained * c.attention[static_cast<std::size_t>(a.library)]);
 }
 
 Price StepPricer::memory(MemoryKernel kernel, double bytes) const {

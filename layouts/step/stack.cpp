@@ -231,7 +231,7 @@ MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& k
   m.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
   m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
   m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
-  m.attention.fill(m.bf16);
+  m.attention.fill(1);
   return m;
 }
 
