@@ -7,6 +7,11 @@ namespace shardplan {
 
 namespace {
 
+/// Whether frameworks with fused projections keep it in the tensor of another name (of q, of up).
+bool joined(std::string_view name) {
+  return name == "k" || name == "v" || name == "k_bias" || name == "v_bias" || name == "gate" || name == "gate_bias";
+}
+
 RankWeights on_rank(const std::vector<Tensor>& tensors, int tp, int ep, int etp) {
   RankWeights out;
   for (const Tensor& t : tensors) {
@@ -14,6 +19,7 @@ RankWeights on_rank(const std::vector<Tensor>& tensors, int tp, int ep, int etp)
     const bool expert = t.component == Component::routed_experts;
     const auto elements = static_cast<double>(shard_parameters(t, expert ? etp : tp)) / (expert ? ep : 1);
     (expert ? out.experts : out.dense) += elements;
+    if (!joined(t.name)) out.tensors += expert ? static_cast<double>(t.copies) / ep : 1;
     if (!t.linear) continue;
     const double one = expert ? elements * ep / static_cast<double>(t.copies) : elements;
     out.distinct += one;

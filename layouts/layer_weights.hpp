@@ -14,10 +14,12 @@ struct RankWeights {
   double experts = 0;
   double distinct = 0;  // elements of one copy of each distinct matrix (what caches by shape hold)
   double largest = 0;   // elements of the largest matrix
+  double tensors = 0;   // stored tensors, counting query, key and value, and gate and up, as one
 
   RankWeights& operator+=(const RankWeights& o) {
     dense += o.dense;
     experts += o.experts;
+    tensors += o.tensors;
     return *this;
   }
 };

@@ -13,12 +13,12 @@ struct Meaning {
 };
 constexpr std::array kMeanings = {
     Meaning{"bf16", "seconds of 16-bit matrix products in a hot step over the kernel tables'"},
-    Meaning{"fp8", "the same for FP8 products"},
-    Meaning{"fp8_row", "the same for FP8 products with a scale a row"},
-    Meaning{"fp4", "the same for FP4 products"},
-    Meaning{"attention_fa2", "seconds of FlashAttention 2 in a step over the tables'"},
-    Meaning{"attention_cudnn", "seconds of cuDNN's fused attention in a step over the tables'"},
-    Meaning{"attention_triton", "seconds of Triton's FlashAttention in a step over the tables'"},
+    Meaning{"fp8", "FP8 products: the same, over that of 16-bit ones"},
+    Meaning{"fp8_row", "FP8 products with a scale a row: the same, over that of 16-bit ones"},
+    Meaning{"fp4", "FP4 products: the same, over that of 16-bit ones"},
+    Meaning{"attention_fa2", "seconds of FlashAttention 2 over the tables' x bf16"},
+    Meaning{"attention_cudnn", "seconds of cuDNN's fused attention over the tables' x bf16"},
+    Meaning{"attention_triton", "seconds of Triton's FlashAttention over the tables' x bf16"},
     Meaning{"attention_unfused", "seconds of unfused attention in a step over its memory traffic's"},
     Meaning{"network_factor", "seconds of collectives between nodes over the network model's"},
     Meaning{"strided_nics", "NICs that a group with some of a node's GPUs reaches of each member after its first"},

@@ -40,8 +40,12 @@ class DataParallel {
   double gather(const LocalParameters& p) const {
     if (sharded_units() || q_.layout.zero_stage() == 0 || !q_.options.on(Effect::dp_communication)) return 0;
     // Broadcasts of all shards in turn move what an all-gather moves; each waits for the one before it.
-    const double roots =
-        q_.options.rates == Rates::calibrated ? groups_.dense_shard.ranks * q_.stack.broadcast_root_s : 0;
+    double roots = 0;
+    if (q_.options.rates == Rates::calibrated) {
+      roots = groups_.dense_shard.ranks * q_.stack.broadcast_root_s;
+      if (q_.stack.copies_slices && q_.options.on(Effect::launch_floor))
+        roots += groups_.dense_shard.ranks * p.tensors * q_.stack.constants.kernel_launch_s;
+    }
     const double wide = price_.wide_bytes();
     return roots + price_.collective(Collective::all_gather, wide * p.dense, groups_.dense_shard).seconds +
            price_.collective(Collective::all_gather, wide * p.expert, groups_.expert_shard).seconds;

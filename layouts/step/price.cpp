@@ -43,7 +43,8 @@ double StepPricer::factor(DataType type) const {
   double f = q_.options.on(Effect::release) ? q_.stack.constants.compute_factor : 1;
   if (q_.options.on(Effect::sustained_rate)) {
     const MachineConstants& c = q_.pricer->constants();
-    f *= type == DataType::nvfp4 ? c.fp4 : type == DataType::fp8_row ? c.fp8_row : narrow(type) ? c.fp8 : c.bf16;
+    f *= c.bf16;
+    if (narrow(type)) f *= type == DataType::nvfp4 ? c.fp4 : type == DataType::fp8_row ? c.fp8_row : c.fp8;
   }
   return f;
 }

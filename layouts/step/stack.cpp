@@ -70,6 +70,7 @@ void read_into(Stack& s, const Field& f) {
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
                 "broadcast_root_s",
+                "copies_slices",
                 "balances_stages",
                 "cp_by",
                 "overlap_sharded_reduce",
@@ -108,6 +109,7 @@ void read_into(Stack& s, const Field& f) {
   flag("overlap_grad_reduce", s.overlap_grad_reduce);
   flag("overlap_param_gather", s.overlap_param_gather);
   flag("async_tp_backward", s.async_tp_backward);
+  flag("copies_slices", s.copies_slices);
   flag("p2p_slices", s.p2p_slices);
   flag("p2p_overlap", s.p2p_overlap);
   flag("p2p_copies", s.p2p_copies);
@@ -187,9 +189,9 @@ std::span<const MachineConstantRow> machine_constant_rows() {
   using M = MachineConstants;
   static const std::vector<MachineConstantRow> rows{
       {"bf16", "1", MachineScope::gpu, [](M& m) -> double& { return m.bf16; }, 0.8, 3, 0.15},
-      {"fp8", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8; }, 0.8, 3, 0.15},
-      {"fp8_row", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8_row; }, 0.8, 4, 0.3},
-      {"fp4", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp4; }, 0.8, 3, 0.15},
+      {"fp8", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8; }, 0.5, 2, 0.15},
+      {"fp8_row", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp8_row; }, 0.5, 3, 0.3},
+      {"fp4", "1", MachineScope::gpu, [](M& m) -> double& { return m.fp4; }, 0.5, 2, 0.15},
       {"attention_fa2", "1", MachineScope::family, [](M& m) -> double& { return m.attention[0]; }, 0.7, 4, 0.3},
       {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4, 0.3},
       {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4, 0.3},
@@ -229,8 +231,9 @@ Field step_constants_document(ConstantSet set) { return embedded(constants_file(
 MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& kernels) {
   MachineConstants m;
   m.bf16 = 1 / kernels.sustained_fraction(DataType::bf16);
-  m.fp8 = m.fp8_row = gpu.peak(DataType::fp8) > 0 ? 1 / kernels.sustained_fraction(DataType::fp8) : m.bf16;
-  m.fp4 = gpu.peak(DataType::nvfp4) > 0 ? 1 / kernels.sustained_fraction(DataType::nvfp4) : m.fp8;
+  const auto over_wide = [&](DataType type) { return 1 / kernels.sustained_fraction(type) / m.bf16; };
+  if (gpu.peak(DataType::fp8) > 0) m.fp8 = m.fp8_row = m.fp4 = over_wide(DataType::fp8);
+  if (gpu.peak(DataType::nvfp4) > 0) m.fp4 = over_wide(DataType::nvfp4);
   m.attention.fill(1);
   return m;
 }

@@ -29,11 +29,13 @@ struct StackConstants {
   int fit_rows = 0;                // that the spreads stand on; 0 = priors
 };
 
-/// Constants of a machine. Sustained factors: seconds of matrix kernels in a hot training step over tabled seconds, by
-/// precision (a property of GPU and power limit) and, for attention, by kernel library.
+/// Constants of a machine. Sustained factors: seconds of matrix kernels in a hot training step over tabled seconds. What
+/// slows 16-bit products (power limit, heat) slows all kernels of the tensor cores: the factors of narrower products and
+/// of fused attention are over that of 16-bit products, so one precision's runs tell of the others.
 struct MachineConstants {
-  double bf16 = 1, fp8 = 1, fp8_row = 1, fp4 = 1;
-  std::array<double, 7> attention{1, 1, 1, 1, 1, 1, 1};  // by AttentionLibrary
+  double bf16 = 1;
+  double fp8 = 1, fp8_row = 1, fp4 = 1;                  // over bf16
+  std::array<double, 7> attention{1, 1, 1, 1, 1, 1, 1};  // by AttentionLibrary, over bf16; unfused: of its traffic
   // Seconds of collectives between nodes of this fabric over the network model's. Neutral: 1.2, the geometric mean over
   // the fabrics fitted: collectives of a step share links and hosts that a benchmark has for itself.
   double network_factor = 1.2;
@@ -85,6 +87,7 @@ struct Stack {
   bool overlap_sharded_reduce = true;  // false: under ZeRO 1 gradients are reduced after the backward pass
   double broadcast_root_s =
       0;  // > 0: ZeRO 1 gathers by one broadcast a rank, each with so many seconds beyond its bytes
+  bool copies_slices = false;  // ZeRO 1 gathers end with one copy kernel for each tensor's slice of each rank
   std::vector<std::string> schedules;           // that `plan` may search
   std::vector<int> zero_stages;                 // that `plan` may search
   TpOverlap plan_tp_overlap = TpOverlap::none;  // that `plan` takes: what the stack offers and hides most with

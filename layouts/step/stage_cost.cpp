@@ -223,12 +223,14 @@ LocalParameters local_parameters(const Model& model, const Layer& layer, const L
   LocalParameters out;
   out.dense = weights.dense;
   out.expert = weights.experts;
+  out.tensors = weights.tensors;
   return out;
 }
 
 LocalParameters local_embedding(const Model& model, const Layout& layout) {
   LocalParameters out;
   out.dense = end_weights(model, layout.tp, static_cast<double>(model.vocab)).embedding;
+  out.tensors = 1;
   return out;
 }
 

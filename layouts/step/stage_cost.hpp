@@ -10,9 +10,11 @@ namespace shardplan {
 struct LocalParameters {
   double dense = 0;   // reduced over dp x cp
   double expert = 0;  // reduced over edp
+  double tensors = 0;  // that hold them
   LocalParameters& operator+=(const LocalParameters& o) {
     dense += o.dense;
     expert += o.expert;
+    tensors += o.tensors;
     return *this;
   }
 };
