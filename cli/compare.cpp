@@ -90,7 +90,7 @@ StepReport simulated(const Options& o) {
   q.pricer = &pricer;
   q.layout = parse_layout(o.common.layout, read_gpus(o.common), "--layout");
   q.workload = read_workload(o.common);
-  q.stack = load_stack(o.common.stack, "--stack");
+  q.stack = read_stack(o.common);
   q.options = read_step_options(o.step, o.common, model, q.workload);
   q.options.keep_trace = true;
   return simulate_step(q);

@@ -86,6 +86,8 @@ void add_fidelity_options(CLI::App& verb, CommonOptions& o) {
                   "training framework whose overlaps and fusions are assumed: megatron-core, torchtitan, llm-foundry, "
                   "nanotron, ...")
       ->default_str(o.stack);
+  verb.add_option("--release", o.release,
+                  "release of the stack, where runs of several were measured (26.06); default: their mean");
 }
 
 void add_question_options(CLI::App& verb, CommonOptions& o) {
@@ -95,6 +97,19 @@ void add_question_options(CLI::App& verb, CommonOptions& o) {
   add_recipe_option(verb, o);
   add_fidelity_options(verb, o);
   add_format_option(verb, o.format);
+}
+
+Stack read_stack(const CommonOptions& o) {
+  Stack stack = load_stack(o.stack, "--stack");
+  if (o.release.empty()) return stack;
+  std::vector<std::string> known;
+  for (const auto& [release, factor] : stack.releases) known.push_back(release);
+  if (known.empty()) throw InputError("--release", "no releases of " + stack.name + " were told apart");
+  if (stack.releases.count(o.release) == 0)
+    throw InputError("--release", "no measured release of " + stack.name + " is \"" + o.release + "\"" +
+                                      did_you_mean_or_list(o.release, known));
+  set_release(stack, o.release);
+  return stack;
 }
 
 Model read_model(const CommonOptions& o) {

@@ -8,6 +8,7 @@
 #include "hardware/kernels.hpp"
 #include "layouts/layout.hpp"
 #include "layouts/precision.hpp"
+#include "layouts/step/stack.hpp"
 #include "models/model.hpp"
 
 namespace CLI {
@@ -29,6 +30,7 @@ struct CommonOptions {
   std::string rates = "calibrated";
   std::string network = "table";
   std::string stack = "megatron-core";
+  std::string release;  // of the stack; "" = none stated
   std::string format = "text";
 
   bool json() const { return format == "json"; }
@@ -39,7 +41,7 @@ void add_cluster_options(CLI::App&, CommonOptions&);   // --cluster --gpus
 void add_layout_option(CLI::App&, CommonOptions&);     // --layout
 void add_batch_options(CLI::App&, CommonOptions&);     // --seq-len --global-batch --global-batch-tokens --precision
 void add_recipe_option(CLI::App&, CommonOptions&);     // --recipe
-void add_fidelity_options(CLI::App&, CommonOptions&);  // --rates --network --stack
+void add_fidelity_options(CLI::App&, CommonOptions&);  // --rates --network --stack --release
 /// Model, cluster, batch, recipe, fidelity and --format: what `memory`, `simulate` and `plan` ask.
 void add_question_options(CLI::App&, CommonOptions&);
 
@@ -50,6 +52,8 @@ std::int64_t read_gpus(const CommonOptions&);
 /// --seq-len, --precision and one of --global-batch and --global-batch-tokens (InputError where both or neither are
 /// given, or where tokens are not a multiple of the sequence length).
 Workload read_workload(const CommonOptions&);
+/// --stack, --release.
+Stack read_stack(const CommonOptions&);
 /// Warns of a GPU that stands in with another type for the precision asked for.
 void warn_of_precision(const Cluster&, const Workload&);
 Rates read_rates(const CommonOptions&);

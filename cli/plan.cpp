@@ -80,6 +80,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
   out["global_batch"] = q.workload.global_batch;
   out["precision"] = o.common.precision;
   out["stack"] = q.stack.name;
+  if (!q.stack.release.empty()) out["release"] = q.stack.release;
   out["recipe"] = recipe_of(q.memory, q.workload).name;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
@@ -158,7 +159,7 @@ void print_question(const Options& o, const PlanQuestion& q) {
               static_cast<long long>(q.space.gpus), q.pricer->cluster().name.c_str(),
               text_of_count(q.workload.seq_len).c_str(), text_of_count(q.workload.global_batch).c_str(),
               text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.common.precision.c_str());
-  std::printf("stack %s, recipe %s, rates %s, network %s, objective %s\n\n", q.stack.name.c_str(),
+  std::printf("stack %s, recipe %s, rates %s, network %s, objective %s\n\n", q.stack.shown().c_str(),
               recipe_of(q.memory, q.workload).name.c_str(), o.common.rates.c_str(), o.common.network.c_str(),
               o.objective.c_str());
 }
@@ -268,7 +269,7 @@ void run(const Options& o) {
   q.space.any = o.any;
   check_framework_name(o.framework);
   q.space.framework = o.framework;
-  q.stack = load_stack(o.common.stack, "--stack");
+  q.stack = read_stack(o.common);
   q.options = read_step_options(o.step, o.common, model, q.workload);
   q.memory = read_memory_options(o.common, q.stack);
   q.objective = read_objective(o.objective);

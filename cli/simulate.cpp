@@ -74,7 +74,7 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
               text_of_count(q.workload.seq_len).c_str(), text_of_count(q.workload.global_batch).c_str(),
               text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.precision.c_str());
   std::printf("layout %s (stack %s, recipe %s, rates %s, network %s)\n\n", layout_text(q.layout).c_str(),
-              q.stack.name.c_str(), memory.recipe.c_str(), o.rates.c_str(), o.network.c_str());
+              q.stack.shown().c_str(), memory.recipe.c_str(), o.rates.c_str(), o.network.c_str());
   if (q.options.mean_document > 0) std::printf("%s", documents_text(q).c_str());
   std::printf("step time   %s   (80 %% interval %s to %s)\n", text_of_seconds(s.step_time_s).c_str(),
               text_of_seconds(s.low_s).c_str(), text_of_seconds(s.high_s).c_str());
@@ -110,7 +110,7 @@ void run(const Options& o) {
   q.pricer = &pricer;
   q.layout = parse_layout(o.common.layout, read_gpus(o.common), "--layout");
   q.workload = workload;
-  q.stack = load_stack(o.common.stack, "--stack");
+  q.stack = read_stack(o.common);
   q.options = read_step_options(o.step, o.common, model, q.workload);
   q.options.keep_trace = true;
   q.options.all_ranks = o.all_ranks;
@@ -144,6 +144,7 @@ void run(const Options& o) {
   out["global_batch"] = workload.global_batch;
   out["precision"] = o.common.precision;
   out["stack"] = q.stack.name;
+  if (!q.stack.release.empty()) out["release"] = q.stack.release;
   out["recipe"] = memory.recipe;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;

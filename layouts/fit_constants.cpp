@@ -40,7 +40,8 @@ struct Knob {
   const MachineConstantRow* machine = nullptr;
   std::set<Pricer*> pricers;  // of the machines in its scope
   const StackConstantRow* stack = nullptr;
-  std::vector<std::size_t> stack_rows;  // every run of the stack
+  std::string release;                  // of the stack that the constant belongs to; empty: to all
+  std::vector<std::size_t> stack_rows;  // every run of the stack, or of this release
 };
 
 std::string scope_of(const MachineConstantRow& row, const Cluster& c) {
@@ -178,6 +179,30 @@ class Fit {
         knobs_.push_back(std::move(k));
       }
     }
+    collect_release_knobs(learned, all);
+  }
+
+  /// A factor for each release of a stack that has several.
+  void collect_release_knobs(const std::map<std::string, std::vector<std::size_t>>& learned,
+                             const std::map<std::string, std::vector<std::size_t>>& all) {
+    const StackConstantRow& row = release_constant_row();
+    for (const auto& [name, rows] : learned) {
+      std::map<std::string, std::vector<std::size_t>> by_release;
+      for (const std::size_t i : rows)
+        if (!runs_[i].stack.release.empty()) by_release[runs_[i].stack.release].push_back(i);
+      if (by_release.size() < 2) continue;
+      for (auto& [release, of_release] : by_release) {
+        Knob k;
+        k.scope = name, k.name = row.name, k.unit = row.unit, k.stack = &row, k.release = release;
+        k.value = runs_[of_release.front()].stack.constants.*row.member;
+        k.start = StackConstants{}.*row.member;
+        k.least = row.least, k.most = row.most, k.spread = row.spread;
+        k.rows = std::move(of_release);
+        for (const std::size_t i : all.at(name))
+          if (runs_[i].stack.release == release) k.stack_rows.push_back(i);
+        knobs_.push_back(std::move(k));
+      }
+    }
   }
 
   /// Writes a knob's value into the stacks and machines of its scope.
@@ -251,7 +276,7 @@ class Fit {
       if (knobs_[first].name != "kernel_launch_s") continue;
       std::vector<Knob*> hosts;
       for (Knob& k : knobs_)
-        if (k.stack != nullptr && k.scope == knobs_[first].scope) hosts.push_back(&k);
+        if (k.stack != nullptr && k.release.empty() && k.scope == knobs_[first].scope) hosts.push_back(&k);
       const auto cost = [&] {
         double sum = total(knobs_[first].rows, errors_);
         for (const Knob* k : hosts) sum += prior_of(*k);
@@ -301,7 +326,8 @@ class Fit {
       // Four significant digits: more would claim what the fit does not know.
       const double digits = std::pow(10, 3 - std::floor(std::log10(k.value)));
       const double value = std::round(k.value * digits) / digits;
-      (k.stack != nullptr ? stacks : machines)[k.scope][k.name] = value;
+      nlohmann::ordered_json& scope = (k.stack != nullptr ? stacks : machines)[k.scope];
+      (k.release.empty() ? scope : scope["releases"][k.release])[k.name] = value;
       if (k.machine != nullptr) counts[k.scope][k.name] = k.rows.size();
     }
     for (auto& [name, machine] : machines.items()) machine["rows"] = counts[name];

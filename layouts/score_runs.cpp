@@ -66,6 +66,7 @@ std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs, ConstantSe
       q.run.skipped = "stack " + q.run.stack + " has no description";
     if (!q.run.skipped) {
       q.stack = load_stack(q.run.stack, "stack", constants);
+      set_release(q.stack, q.run.stack_version);
       if (q.run.pure_16bit) q.stack.grad_reduce_bytes = 2;
       if (const std::string why = not_modelled(q.run); !why.empty()) q.run.skipped = why;
     }

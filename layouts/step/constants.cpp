@@ -27,6 +27,7 @@ constexpr std::array kMeanings = {
     Meaning{"kernel_launch_s", "host seconds from one kernel launch to the next"},
     Meaning{"step_s", "host seconds a step that nothing hides"},
     Meaning{"compute_factor", "device seconds of this stack over the kernel tables'"},
+    Meaning{"release_factor", "device seconds of this release over the stack's others"},
     Meaning{"residual_sd", "spread of ln(measured / predicted) on dense runs: the interval's"},
     Meaning{"residual_sd_host", "the same on dense runs that host launches hold"},
     Meaning{"residual_sd_moe", "the same on runs with experts"},
@@ -75,6 +76,20 @@ void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const
     if (const auto v = f.find(row.name))
       out.push_back({"stack", scope, row.name, row.unit, meaning_of(row.name), v->positive(), before.*row.member,
                      row.least, row.most, rows});
+  if (const auto releases = f.find("releases")) {
+    const StackConstantRow& row = release_constant_row();
+    for (const std::string& release : releases->keys())
+      out.push_back({"release",
+                     scope + " " + release,
+                     row.name,
+                     row.unit,
+                     meaning_of(row.name),
+                     releases->at(release).at(row.name).positive(),
+                     before.*row.member,
+                     row.least,
+                     row.most,
+                     {}});
+  }
   const auto spread = [&](const char* name, double neutral) {
     if (const auto v = f.find(name))
       out.push_back({"stack", scope, name, "1", meaning_of(name), v->positive(), neutral, 0, 0, rows});

@@ -43,8 +43,7 @@ class DataParallel {
     double roots = 0;
     if (q_.options.rates == Rates::calibrated) {
       roots = groups_.dense_shard.ranks * q_.stack.broadcast_root_s;
-      if (q_.stack.copies_slices && q_.options.on(Effect::launch_floor))
-        roots += groups_.dense_shard.ranks * p.tensors * q_.stack.constants.kernel_launch_s;
+      if (q_.options.on(Effect::launch_floor)) roots += groups_.dense_shard.ranks * p.tensors * q_.stack.gather_slice_s;
     }
     const double wide = price_.wide_bytes();
     return roots + price_.collective(Collective::all_gather, wide * p.dense, groups_.dense_shard).seconds +

@@ -73,6 +73,9 @@ Cost LayerPricer::embedding_backward() const {
   return b.finish(false).input_grad;
 }
 
+/// Bytes that a fused cross-entropy moves a logit of 16 bits, forward and backward.
+constexpr double kFusedLossBytes = 14;
+
 LayerCost LayerPricer::head() const {
   LayerBuilder b(*this);
   if (question_.model->vocab == 0) {
@@ -103,11 +106,13 @@ LayerCost LayerPricer::head() const {
     for (int i = 0; i < 3; ++i) b.communicate_forward(Module::other, Part::tp, stats);
   }
   const bool fused = question_.layout.fused_loss.value_or(false);
-  const double bytes = fused ? 14 : b.stack().loss_bytes_per_logit;  // forward and backward together, half each
+  const double bytes =
+      fused ? kFusedLossBytes : b.stack().loss_bytes_per_logit;  // forward and backward together, half each
+  // Plain operators stream like a copy; a fused kernel has a table of its own.
+  const MemoryKernel kernel = bytes > kFusedLossBytes ? MemoryKernel::copy : MemoryKernel::cross_entropy;
   const double logits = tokens_ * static_cast<double>(columns) * b.price().wide_bytes() / 2;  // as if of 16 bits
-  b.add_forward(Module::other, Part::vocabulary, b.price().memory(MemoryKernel::cross_entropy, logits * bytes / 2), 1,
-                fused ? 2 : 8);
-  b.backward(Part::vocabulary, b.price().memory(MemoryKernel::cross_entropy, logits * bytes / 2), fused ? 1 : 4);
+  b.add_forward(Module::other, Part::vocabulary, b.price().memory(kernel, logits * bytes / 2), 1, fused ? 2 : 8);
+  b.backward(Part::vocabulary, b.price().memory(kernel, logits * bytes / 2), fused ? 1 : 4);
   return b.finish(false);
 }
 

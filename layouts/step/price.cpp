@@ -38,9 +38,15 @@ Basis StepPricer::derived() const {
   return q_.options.rates == Rates::datasheet ? Basis::datasheet : Basis::interpolated;
 }
 
+double StepPricer::release() const {
+  const bool told = q_.options.rates == Rates::calibrated && q_.options.on(Effect::release);
+  return told ? q_.stack.constants.release_factor : 1;
+}
+
 double StepPricer::factor(DataType type) const {
   if (q_.options.rates == Rates::datasheet) return 1;
-  double f = q_.options.on(Effect::release) ? q_.stack.constants.compute_factor : 1;
+  double f = release();
+  if (q_.options.on(Effect::release)) f *= q_.stack.constants.compute_factor;
   if (q_.options.on(Effect::sustained_rate)) {
     const MachineConstants& c = q_.pricer->constants();
     f *= c.bf16;
@@ -94,7 +100,7 @@ Price StepPricer::attention(AttentionShape a) const {
     if (a.causal) a.q_len = shorter(a.q_len);
     copies = static_cast<double>(rows) / static_cast<double>(a.q_len);
   }
-  const Price price = scaled(q_.pricer->kernels().attention(a), copies);
+  const Price price = scaled(q_.pricer->kernels().attention(a), release() * copies);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;
   // Fused kernels live on the tensor cores: what holds 16-bit products below their burst rate (power, heat) holds them
   // too. The unfused one is memory traffic.
@@ -105,7 +111,7 @@ Price StepPricer::attention(AttentionShape a) const {
 
 Price StepPricer::memory(MemoryKernel kernel, double bytes) const {
   if (bytes <= 0) return {};
-  return q_.pricer->kernels().memory_bound(kernel, bytes);
+  return scaled(q_.pricer->kernels().memory_bound(kernel, bytes), release());
 }
 
 Price StepPricer::collective(Collective op, double bytes, const GroupShape& shape) const {

@@ -49,6 +49,7 @@ class StepPricer {
 
  private:
   double factor(DataType) const;
+  double release() const;
 
   const StepQuestion& q_;
   DataType wide_;

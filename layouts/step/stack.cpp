@@ -70,7 +70,7 @@ void read_into(Stack& s, const Field& f) {
                 "optimizer_bytes_per_parameter",
                 "sequence_parallel",
                 "broadcast_root_s",
-                "copies_slices",
+                "gather_slice_s",
                 "balances_stages",
                 "cp_by",
                 "overlap_sharded_reduce",
@@ -109,7 +109,6 @@ void read_into(Stack& s, const Field& f) {
   flag("overlap_grad_reduce", s.overlap_grad_reduce);
   flag("overlap_param_gather", s.overlap_param_gather);
   flag("async_tp_backward", s.async_tp_backward);
-  flag("copies_slices", s.copies_slices);
   flag("p2p_slices", s.p2p_slices);
   flag("p2p_overlap", s.p2p_overlap);
   flag("p2p_copies", s.p2p_copies);
@@ -125,6 +124,7 @@ void read_into(Stack& s, const Field& f) {
   number("grad_reduce_bytes", s.grad_reduce_bytes);
   number("bucket_bytes", s.bucket_bytes);
   number("broadcast_root_s", s.broadcast_root_s);
+  number("gather_slice_s", s.gather_slice_s);
   const auto known = [&](const char* key, double& out) {  // may be nothing
     if (const auto v = f.find(key); v && (out = v->number()) < 0) v->fail("must not be negative");
   };
@@ -165,6 +165,9 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
       if (const auto v = f->find("residual_sd")) stack.constants.residual_sd = v->positive();
       if (const auto v = f->find("residual_sd_host")) stack.constants.residual_sd_host = v->positive();
       if (const auto v = f->find("residual_sd_moe")) stack.constants.residual_sd_moe = v->positive();
+      if (const auto releases = f->find("releases"))
+        for (const std::string& release : releases->keys())
+          stack.releases[release] = releases->at(release).at("release_factor").positive();
       if (const auto v = f->find("rows")) stack.constants.fit_rows = static_cast<int>(v->count());
     }
     return out;
@@ -203,6 +206,17 @@ std::span<const MachineConstantRow> machine_constant_rows() {
       {"message_s", "s", MachineScope::fabric, [](M& m) -> double& { return m.message_s; }, 1e-5, 5e-2, 0.5},
   };
   return rows;
+}
+
+const StackConstantRow& release_constant_row() {
+  static constexpr StackConstantRow row{"release_factor", "1", &StackConstants::release_factor, 0.8, 1.25, 0.04};
+  return row;
+}
+
+void set_release(Stack& stack, const std::string& release) {
+  stack.release = release;
+  const auto found = stack.releases.find(release);
+  stack.constants.release_factor = found == stack.releases.end() ? 1 : found->second;
 }
 
 std::string fabric_key(const Cluster& c) {

@@ -2,6 +2,7 @@
 // What a software stack does with a layout: which work it fuses, what it hides, and what it costs the host. Data in
 // layouts/data/stacks.json; the few fitted constants carry their unit there.
 #include <array>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ struct StackConstants {
   double kernel_launch_s = 15e-6;  // host seconds from one kernel launch to the next
   double step_s = 5e-3;            // host seconds a step that nothing hides: data loading, clip norm, scaler, logging
   double compute_factor = 1;       // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
+  double release_factor = 1;       // device seconds of the release over the stack's other releases'
   double pass_s = 0;               // seconds on the critical path of each pipeline pass: bookkeeping of a chunk
   double residual_sd = 0.08;       // spread of ln(measured / predicted) on dense rows left out of a fit
   double residual_sd_host = 0.10;  // the same where the host's launches hold the step
@@ -29,9 +31,9 @@ struct StackConstants {
   int fit_rows = 0;                // that the spreads stand on; 0 = priors
 };
 
-/// Constants of a machine. Sustained factors: seconds of matrix kernels in a hot training step over tabled seconds. What
-/// slows 16-bit products (power limit, heat) slows all kernels of the tensor cores: the factors of narrower products and
-/// of fused attention are over that of 16-bit products, so one precision's runs tell of the others.
+/// Constants of a machine. Sustained factors: seconds of matrix kernels in a hot training step over tabled seconds.
+/// What slows 16-bit products (power limit, heat) slows all kernels of the tensor cores: the factors of narrower
+/// products and of fused attention are over that of 16-bit products, so one precision's runs tell of the others.
 struct MachineConstants {
   double bf16 = 1;
   double fp8 = 1, fp8_row = 1, fp4 = 1;                  // over bf16
@@ -87,11 +89,17 @@ struct Stack {
   bool overlap_sharded_reduce = true;  // false: under ZeRO 1 gradients are reduced after the backward pass
   double broadcast_root_s =
       0;  // > 0: ZeRO 1 gathers by one broadcast a rank, each with so many seconds beyond its bytes
-  bool copies_slices = false;  // ZeRO 1 gathers end with one copy kernel for each tensor's slice of each rank
+  double gather_slice_s =
+      0;  // > 0: ZeRO 1 gathers handle each tensor's slice of each rank by itself, so long on the host
   std::vector<std::string> schedules;           // that `plan` may search
   std::vector<int> zero_stages;                 // that `plan` may search
   TpOverlap plan_tp_overlap = TpOverlap::none;  // that `plan` takes: what the stack offers and hides most with
   StackConstants constants;
+  std::string release;                     // "26.06"; empty: none stated
+  std::map<std::string, double> releases;  // release_factor of those that were fitted
+
+  /// "megatron-bridge 26.06".
+  std::string shown() const { return release.empty() ? name : name + " " + release; }
 };
 
 /// One constant that can be fitted: where it belongs, its name, unit, starting value and range.
@@ -103,6 +111,8 @@ struct StackConstantRow {
   double spread;  // standard deviation of ln(value / neutral) expected before any measurement
 };
 std::span<const StackConstantRow> stack_constant_rows();
+/// Fitted for each release of a stack that has runs of several.
+const StackConstantRow& release_constant_row();
 
 enum class MachineScope { gpu, family, fabric };  // one GPU; all GPUs of one calibration; one fabric
 struct MachineConstantRow {
@@ -118,5 +128,7 @@ std::span<const MachineConstantRow> machine_constant_rows();
 /// A stack by name; InputError with "did you mean". `where` names the option.
 Stack load_stack(const std::string& name, const std::string& where, ConstantSet = ConstantSet::all);
 std::vector<std::string> stack_names();
+/// Says which release of the stack runs; one that was not fitted is taken as the mean of the others.
+void set_release(Stack&, const std::string& release);
 
 }  // namespace shardplan

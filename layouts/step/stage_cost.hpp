@@ -8,8 +8,8 @@ namespace shardplan {
 
 /// Parameters of a slice on one rank: tensor- and expert-parallel shares, before data-parallel sharding.
 struct LocalParameters {
-  double dense = 0;   // reduced over dp x cp
-  double expert = 0;  // reduced over edp
+  double dense = 0;    // reduced over dp x cp
+  double expert = 0;   // reduced over edp
   double tensors = 0;  // that hold them
   LocalParameters& operator+=(const LocalParameters& o) {
     dense += o.dense;
