@@ -8,6 +8,17 @@
 namespace shardplan {
 namespace {
 
+/// Bytes an element that each further step of ring attention moves beside its attention. The outputs of the steps are
+/// merged in FP32: one hand-written kernel reads the step's (2) and updates the sum (8); plain operators, as PyTorch's
+/// merger has them (FROM MEMORY), widen it (6), subtract (12), weight (8) and subtract again (12). Backward the step's
+/// gradients (2) are added to FP32 sums (8).
+struct RingMerge {
+  double output, gradient = 10;
+};
+RingMerge ring_merge(Elementwise mode) {
+  return {mode == Elementwise::eager || mode == Elementwise::compiled ? 38.0 : 10.0};
+}
+
 /// Causal attention of this rank, forward or backward, and what its context-parallel exchange leaves exposed.
 void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
   const Layout& layout = b.layout();
@@ -73,6 +84,12 @@ void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
   step.kv_len = std::max<std::int64_t>(1, local / 2);
   both(shape, 1);
   both(step, cp - 1);
+  const double wide = b.price().wide_bytes(), steps = cp - 1;
+  const RingMerge merge = ring_merge(b.elementwise_mode());
+  const double outputs = q_bytes / wide / static_cast<double>(a.head_dim) *
+                         static_cast<double>(shape.v_head_dim > 0 ? shape.v_head_dim : a.head_dim);
+  b.elementwise(Module::core_attn, MemoryKernel::copy, steps * outputs * merge.output,
+                steps * (q_bytes + kv_bytes) / wide * merge.gradient, 2 * (cp - 1));
   const Price message = b.price().collective(Collective::send_recv, kv_bytes, groups.cp);
   step.pass = AttentionPass::forward;
   const double forward = b.price().attention(step).seconds;
