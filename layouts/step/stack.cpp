@@ -182,7 +182,7 @@ std::span<const StackConstantRow> stack_constant_rows() {
   using C = StackConstants;
   static constexpr std::array<StackConstantRow, 3> rows{{
       {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 1e-4, 0.8},
-      {"step_s", "s", &C::step_s, 1e-4, 0.5, 0.7},
+      {"step_s", "s", &C::step_s, 1e-4, 0.5, 0.4},
       {"compute_factor", "1", &C::compute_factor, 0.85, 1.3, 0.05},
   }};
   return rows;
