@@ -35,6 +35,7 @@ Anchor read_anchor(const Field& f) {
   if (const auto balanced = f.find("balanced_routing")) run.balanced_routing = balanced->boolean();
   run.stack = f.at("stack").text();
   out.question.stack = load_stack(run.stack, f.path() + "/stack");
+  if (const auto release = f.find("release")) set_release(out.question.stack, release->text());
   return out;
 }
 

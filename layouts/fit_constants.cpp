@@ -327,7 +327,9 @@ class Fit {
       const double digits = std::pow(10, 3 - std::floor(std::log10(k.value)));
       const double value = std::round(k.value * digits) / digits;
       nlohmann::ordered_json& scope = (k.stack != nullptr ? stacks : machines)[k.scope];
-      (k.release.empty() ? scope : scope["releases"][k.release])[k.name] = value;
+      nlohmann::ordered_json& holder = k.release.empty() ? scope : scope["releases"][k.release];
+      holder[k.name] = value;
+      if (!k.release.empty()) holder["rows"] = k.rows.size();
       if (k.machine != nullptr) counts[k.scope][k.name] = k.rows.size();
     }
     for (auto& [name, machine] : machines.items()) machine["rows"] = counts[name];

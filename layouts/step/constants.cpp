@@ -78,17 +78,12 @@ void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const
                      row.least, row.most, rows});
   if (const auto releases = f.find("releases")) {
     const StackConstantRow& row = release_constant_row();
-    for (const std::string& release : releases->keys())
-      out.push_back({"release",
-                     scope + " " + release,
-                     row.name,
-                     row.unit,
-                     meaning_of(row.name),
-                     releases->at(release).at(row.name).positive(),
-                     before.*row.member,
-                     row.least,
-                     row.most,
-                     {}});
+    for (const std::string& release : releases->keys()) {
+      const Field of = releases->at(release);
+      out.push_back({"release", scope + " " + release, row.name, row.unit, meaning_of(row.name),
+                     of.at(row.name).positive(), before.*row.member, row.least, row.most,
+                     static_cast<int>(of.at("rows").count(1, 1 << 30))});
+    }
   }
   const auto spread = [&](const char* name, double neutral) {
     if (const auto v = f.find(name))
