@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/errors.hpp"
+#include "base/pieces.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
 
@@ -92,12 +93,9 @@ std::span<const GateFigure> gate_figures() { return kFigures; }
 
 std::vector<GateLimit> parse_gate_limits(const std::string& text, const std::string& where) {
   std::vector<GateLimit> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string part = text.substr(at, comma - at);
+  for (const std::string_view part : pieces_of(text, ',')) {
     if (part.empty()) throw InputError(where, "\"" + text.substr(0, 80) + "\": an empty limit");
-    out.push_back(parse_limit(part, where));
-    at = comma + 1;
+    out.push_back(parse_limit(std::string(part), where));
   }
   return out;
 }

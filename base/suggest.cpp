@@ -64,7 +64,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 }
 
 std::string did_you_mean_or_list(std::string_view word, std::span<const std::string> candidates) {
-  const std::string near = did_you_mean(word, candidates);
+  std::string near = did_you_mean(word, candidates);
   if (!near.empty() || candidates.empty()) return near;
   std::string list;
   for (std::size_t i = 0; i < candidates.size(); ++i)

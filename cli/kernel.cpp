@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/number_text.hpp"
+#include "base/pieces.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
 #include "cli/output.hpp"
@@ -126,11 +127,8 @@ Answer price_attention(const Options& o, const KernelModel& model) {
 /// "--tokens 4096 --experts 8" = evenly; "--tokens 512,100,7" = these groups.
 std::vector<std::int64_t> groups_of(const Options& o) {
   std::vector<std::int64_t> out;
-  for (std::size_t at = 0; at <= o.tokens.size();) {
-    const std::size_t comma = std::min(o.tokens.find(',', at), o.tokens.size());
-    out.push_back(count_at_least(o.tokens.substr(at, comma - at), "--tokens", 0));
-    at = comma + 1;
-  }
+  for (const std::string_view piece : pieces_of(o.tokens, ','))
+    out.push_back(count_at_least(std::string(piece), "--tokens", 0));
   if (o.experts.empty()) return out;
   if (out.size() != 1)
     throw InputError("--experts", "with a list of groups in --tokens their number is the number of experts");

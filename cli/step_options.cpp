@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/errors.hpp"
+#include "base/pieces.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
 #include "layouts/step/price.hpp"
@@ -54,14 +55,13 @@ std::string effects_text() {
 std::uint32_t parse_effects(const std::string& text, const std::string& where) {
   const std::vector<std::string> names(kEffectNames.begin(), kEffectNames.end());
   std::uint32_t out = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string word = text.substr(at, comma - at);
+  if (text.empty()) return out;
+  for (const std::string_view piece : pieces_of(text, ',')) {
+    const std::string word(piece);
     const auto found = std::find(names.begin(), names.end(), word);
     if (found == names.end())
       throw InputError(where, "unknown effect \"" + word.substr(0, 60) + "\"" + did_you_mean_or_list(word, names));
     out |= std::uint32_t{1} << (found - names.begin());
-    at = comma + 1;
   }
   return out;
 }

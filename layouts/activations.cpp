@@ -29,7 +29,6 @@ class Keeper {
   double linear() const { return q_.act_store_fp8 || (q_.narrow && q_.traits.fp8_linear_inputs) ? 1 : q_.width; }
   double activation() const { return q_.act_store_fp8 ? 1 : q_.width; }
   double statistics() const { return q_.norm == NormKind::rms ? 4 : 8; }  // rstd; layer norms keep the mean too
-  double sequence_cut() const { return sequence_; }
 
   std::vector<SavedTensor> out;
 

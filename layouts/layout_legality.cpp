@@ -112,14 +112,15 @@ Reason batch(const Question& q) {
 Reason pipeline(const Question& q) {
   const Layout& l = q.l;
   const std::string name = l.schedule_name();
-  const bool looped = name == "interleaved-1f1b" || name == "looped-bfs" || name == "interleaved-zb";
+  const ScheduleRow& row = find_schedule(name);
+  const bool looped = !row.fixed_chunks;
   if (l.placement() != Placement::loop) {
     if (l.vpp > 2) return "schedule=" + name + " always has 2 chunks a rank: vpp" + n(l.vpp);
     if (l.placement() == Placement::bidirectional && l.pp % 2 != 0)
       return "schedule=" + name + " needs an even pp, got pp" + n(l.pp);
   } else if (l.vpp > 1 && !looped) {
     return "schedule=" + name + " has one chunk a rank: vpp" + n(l.vpp) +
-           " needs interleaved-1f1b, looped-bfs or interleaved-zb";
+           " needs an interleaved schedule, such as interleaved-1f1b or looped-bfs";
   } else if (looped && l.vpp < 2) {
     return "schedule=" + name + " needs vpp2 or more";
   }
@@ -132,7 +133,7 @@ Reason pipeline(const Question& q) {
   s.microbatches = static_cast<int>(std::min<std::int64_t>(microbatches(l, q.w), 1 << 20));
   s.chunks = l.slices_per_rank();
   s.group = l.group;
-  if (const auto reason = find_schedule(name).refuse(s)) return "schedule=" + name + ": " + *reason;
+  if (const auto reason = row.refuse(s)) return "schedule=" + name + ": " + *reason;
   return {};
 }
 

@@ -238,6 +238,10 @@ std::optional<Field> HuggingFaceConfig::find(Names names) const {
   return found;
 }
 
+void HuggingFaceConfig::fail_at(Names names, const std::string& what) const {
+  find(names).value_or(config_).fail(what);
+}
+
 bool HuggingFaceConfig::stated(const char* name) const { return config_.has(name); }
 
 std::int64_t HuggingFaceConfig::count(Names names, std::int64_t least, std::int64_t most) const {

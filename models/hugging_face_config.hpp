@@ -23,6 +23,8 @@ class HuggingFaceConfig {
   /// The member under one of its names, or nothing where it is absent or null. Where it stands under two names, they
   /// must agree.
   std::optional<Field> find(Names names) const;
+  /// Throws the InputError of that member, or of the whole object where none is stated.
+  [[noreturn]] void fail_at(Names names, const std::string& what) const;
   /// A family asked for it.
   bool was_read(const char* name) const { return read_.count(name) > 0; }
   /// Present with any value, null included.

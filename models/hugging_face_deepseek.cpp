@@ -34,8 +34,7 @@ void fill_deepseek_layers(const Config& c, Model& m, const Layer& dense, const L
   const std::int64_t first = c.count_or({"first_k_dense_replace"}, 0, kMostLayers);
   const std::int64_t every = std::max<std::int64_t>(1, c.count_or({"moe_layer_freq"}, 1, kMostLayers));
   if (first > m.layer_count())
-    c.find({"first_k_dense_replace"})
-        ->fail(std::to_string(first) + " dense layers of " + std::to_string(m.layer_count()));
+    c.fail_at({"first_k_dense_replace"}, std::to_string(first) + " dense layers of " + std::to_string(m.layer_count()));
   for (std::int64_t i = first; i < m.layer_count(); ++i) {
     if (i % every == 0) m.layers[static_cast<std::size_t>(i)] = sparse;
   }
@@ -103,7 +102,7 @@ void read_deepseek_v2(const Config& c, Model& m) {
   const std::string method = c.text_or({"topk_method"}, "greedy");
   if (method == "greedy") e.groups = e.groups_per_token = 1;
   if (method != "greedy" && method != "group_limited_greedy")
-    c.find({"topk_method"})->fail("not modelled: \"" + method + "\"");
+    c.fail_at({"topk_method"}, "not modelled: \"" + method + "\"");
   sparse.moe = e;
   fill_deepseek_layers(c, m, dense, sparse);
 }
@@ -114,7 +113,7 @@ void read_deepseek_v3(const Config& c, Model& m) {
   Moe e = read_deepseek_experts(c, true);
   if (!c.find({"scoring_func"})) e.score = RouterScore::sigmoid;
   const std::string method = c.text_or({"topk_method"}, "noaux_tc");
-  if (method != "noaux_tc") c.find({"topk_method"})->fail("not modelled: \"" + method + "\"");
+  if (method != "noaux_tc") c.fail_at({"topk_method"}, "not modelled: \"" + method + "\"");
   e.selection_bias = true;
   sparse.moe = e;
   fill_deepseek_layers(c, m, dense, sparse);

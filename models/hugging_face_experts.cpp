@@ -108,7 +108,7 @@ void read_minimax_m2(const Config& c, Model& m) {
   layer.attention = read_grouped_query(c, m);
   if (c.flag_or({"use_qk_norm"}, false)) layer.attention.qk_norm = QkNorm::full_width;
   const std::string kind = c.text_or({"qk_norm_type"}, "per_layer");
-  if (kind != "per_layer") c.find({"qk_norm_type"})->fail("not modelled: \"" + kind + "\"");
+  if (kind != "per_layer") c.fail_at({"qk_norm_type"}, "not modelled: \"" + kind + "\"");
   Moe e = read_wide_experts(c, true);
   e.selection_bias = c.flag_or({"use_routing_bias"}, false);
   layer.moe = e;

@@ -22,17 +22,17 @@ Attention read_grouped_query(const Config& c, const Model& m) {
   a.heads = c.count({"num_attention_heads", "n_heads", "n_head"}, 1, kMostFeatures);
   a.kv_heads = c.count_or({"num_key_value_heads"}, a.heads, kMostFeatures);
   if (a.kv_heads < 1 || a.heads % a.kv_heads != 0) {
-    c.find({"num_key_value_heads"})
-        ->fail(std::to_string(a.heads) + " heads are not a multiple of " + std::to_string(a.kv_heads) + " KV heads");
+    c.fail_at({"num_key_value_heads"},
+              std::to_string(a.heads) + " heads are not a multiple of " + std::to_string(a.kv_heads) + " KV heads");
   }
   if (const auto stated = c.find({"head_dim"})) {
     a.head_dim = stated->count(1, kMostFeatures);
   } else if (m.hidden % a.heads == 0) {
     a.head_dim = m.hidden / a.heads;
   } else {
-    c.find({"num_attention_heads", "n_heads", "n_head"})
-        ->fail("hidden size " + std::to_string(m.hidden) + " is not a multiple of " + std::to_string(a.heads) +
-               " heads, and head_dim is not stated");
+    c.fail_at({"num_attention_heads", "n_heads", "n_head"}, "hidden size " + std::to_string(m.hidden) +
+                                                                " is not a multiple of " + std::to_string(a.heads) +
+                                                                " heads, and head_dim is not stated");
   }
   return a;
 }
@@ -55,7 +55,7 @@ void set_windows(const Config& c, Model& m, std::int64_t window, const std::func
   const std::vector<bool> stated = c.sliding_layers(m.layer_count());
   for (std::size_t i = 0; i < m.layers.size(); ++i) {
     const bool here = stated.empty() ? slides(static_cast<std::int64_t>(i)) : stated[i];
-    if (here && window == 0) c.find({"layer_types"})->fail("layers slide, but sliding_window is not stated");
+    if (here && window == 0) c.fail_at({"layer_types"}, "layers slide, but sliding_window is not stated");
     m.layers[i].attention.window = here ? window : 0;
   }
 }
@@ -69,7 +69,7 @@ void set_qwen_windows(const Config& c, Model& m) {
   const bool used = c.flag_or({"use_sliding_window"}, false);
   const std::int64_t window = c.count_or({"sliding_window"}, 0, kMostPositions);
   const std::int64_t first = c.count_or({"max_window_layers"}, m.layer_count(), kMostLayers);
-  if (used && window == 0) c.find({"use_sliding_window"})->fail("true, but sliding_window is not stated");
+  if (used && window == 0) c.fail_at({"use_sliding_window"}, "true, but sliding_window is not stated");
   set_windows(c, m, window, [&](std::int64_t i) { return used && i >= first; });
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/pieces.hpp"
 #include "sim/messages.hpp"
 #include "sim/pass_index.hpp"
 #include "sim/pass_text.hpp"
@@ -173,16 +174,6 @@ void parse_cell(Cell& cell, std::vector<Pass>& passes, std::vector<Message>& mes
   cell.expect_end();
 }
 
-std::vector<std::string_view> split(std::string_view text, char by) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t at = text.find(by);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
-
 std::string_view stripped(std::string_view text) {
   const char* blank = " \t\r";
   const std::size_t first = text.find_first_not_of(blank);
@@ -197,13 +188,13 @@ struct Rows {
 };
 
 Rows parse_rows(std::string_view text, const std::string& where) {
-  auto lines = split(text, '\n');
+  auto lines = pieces_of(text, '\n');
   while (!lines.empty() && stripped(lines.back()).empty()) lines.pop_back();
   Rows rows;
   for (std::size_t r = 0; r < lines.size(); ++r) {
     rows.passes.emplace_back();
     rows.messages.emplace_back();
-    const auto cells = split(lines[r], ',');
+    const auto cells = pieces_of(lines[r], ',');
     for (std::size_t c = 0; c < cells.size(); ++c) {
       const Place place{where, static_cast<int>(r), static_cast<int>(c)};
       const std::string_view text_of_cell = stripped(cells[c]);

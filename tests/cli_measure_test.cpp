@@ -11,6 +11,7 @@
 #include "hardware/measure/measuring.hpp"
 #include "tests/measure_tiers.hpp"
 #include "tests/run_program.hpp"
+#include "tests/sanitized.hpp"
 #include "tests/scratch.hpp"
 
 using namespace shardplan;

@@ -1,41 +1,27 @@
 #pragma once
 // Sound files made unsound, the same way every time: what a truncated download, an editor or an attacker would do.
+#include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <cctype>
+#include <cstdlib>
+#include <exception>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "base/random.hpp"
 
 /// Values that a number or a word is swapped for.
-inline constexpr std::array<std::string_view, 26> kNastyValues = {"0",
-                                                                  "-0",
-                                                                  "-1",
-                                                                  "1",
-                                                                  "3",
-                                                                  "3.7",
-                                                                  "10000",
-                                                                  "16777216",
-                                                                  "268435456",
-                                                                  "2147483648",
-                                                                  "9007199254740993",
-                                                                  "9223372036854775807",
-                                                                  "99999999999999999999",
-                                                                  "1e308",
-                                                                  "-1e308",
-                                                                  "1e-320",
-                                                                  "1e999",
-                                                                  "null",
-                                                                  "true",
-                                                                  "\"x\"",
-                                                                  "\"\"",
-                                                                  "[]",
-                                                                  "{}",
-                                                                  "[1, 2]",
-                                                                  "NaN",
-                                                                  "\"1e300 GB\""};
+// clang-format off
+inline constexpr std::array<std::string_view, 26> kNastyValues = {
+    "0", "-0", "-1", "1", "3", "3.7", "10000", "16777216", "268435456", "2147483648", "9007199254740993",
+    "9223372036854775807", "99999999999999999999", "1e308", "-1e308", "1e-320", "1e999", "null", "true", "\"x\"", "\"\"", "[]",
+    "{}", "[1, 2]", "NaN", "\"1e300 GB\""};
+// clang-format on
 
 /// One wound to the bytes: a character, a number, a piece cut out or doubled, the end missing.
 inline std::string damaged_bytes(std::string text, shardplan::Random& random) {
@@ -103,4 +89,58 @@ inline std::string damaged_json(nlohmann::ordered_json document, shardplan::Rand
     }
   }
   return document.dump();
+}
+
+/// Reads a text, and throws InputError where it is unsound.
+using ReadText = std::function<void(const std::string& text)>;
+
+struct Tally {
+  int read = 0, refused = 0;
+
+  Tally& operator+=(const Tally& other) {
+    read += other.read;
+    refused += other.refused;
+    return *this;
+  }
+};
+
+/// Fails where anything but an InputError of one line, with a place and a reason, leaves the reader.
+inline void feed(const std::string& text, const ReadText& read, Tally& tally) {
+  try {
+    read(text);
+    ++tally.read;
+  } catch (const shardplan::InputError& e) {
+    ++tally.refused;
+    const std::string_view what = e.what();
+    if (e.where().empty() || what.empty()) FAIL("no place or no reason for\n" << text);
+    if (what.find('\n') != std::string_view::npos) FAIL("a reason of several lines: " << what << "\nfor\n" << text);
+  } catch (const std::exception& e) {
+    FAIL("not an InputError: " << e.what() << "\nfor\n" << text);
+  }
+}
+
+/// SHARDPLAN_DAMAGE=20 damages twenty times as often, for a long run under the sanitizers.
+inline int damage_rounds() {
+  const char* rounds = std::getenv("SHARDPLAN_DAMAGE");
+  return rounds == nullptr ? 1 : std::max(1, std::atoi(rounds));
+}
+
+/// One to three wounds each time.
+inline Tally feed_bytes(const std::string& sound, const ReadText& read, int times, std::uint64_t seed) {
+  shardplan::Random random(seed);
+  Tally tally;
+  for (int i = 0; i < times * damage_rounds(); ++i) {
+    std::string text = sound;
+    for (std::uint64_t wounds = 1 + random.below(3); wounds > 0; --wounds) text = damaged_bytes(text, random);
+    feed(text, read, tally);
+  }
+  return tally;
+}
+
+inline Tally feed_values(const std::string& sound, const ReadText& read, int times, std::uint64_t seed) {
+  shardplan::Random random(seed);
+  Tally tally;
+  const auto document = nlohmann::ordered_json::parse(sound);
+  for (int i = 0; i < times * damage_rounds(); ++i) feed(damaged_json(document, random), read, tally);
+  return tally;
 }

@@ -5,18 +5,11 @@
 
 #include "layouts/expert_load.hpp"
 #include "models/routing.hpp"
+#include "tests/deepseek_experts.hpp"
 
 using namespace shardplan;
 
 namespace {
-
-Moe deepseek_v3() {
-  Moe moe;
-  moe.experts = 256;
-  moe.top_k = 8;
-  moe.width = moe.shared_width = 2048;
-  return moe;
-}
 
 ExpertLoadQuestion ep64(const Moe& moe) {
   ExpertLoadQuestion q;
@@ -76,7 +69,7 @@ TEST_CASE("eight of 256 experts touch 5.29 of 8 nodes, at most four under the ca
 }
 
 TEST_CASE("the whiteboard's exchange of EP64: 705 MB on the network, 1.41 GB on NVLink", "[experts]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   ExpertLoadQuestion q = ep64(moe);
   q.nodes_per_token = 4;
   q.count_own_node = q.every_copy = true;
@@ -90,7 +83,7 @@ TEST_CASE("the whiteboard's exchange of EP64: 705 MB on the network, 1.41 GB on 
 }
 
 TEST_CASE("expected reach and loads agree with drawn tokens", "[experts]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   for (const char* text : {"none", "zipf:0.8", "dirichlet:0.5"}) {
     const ExpertPopularity p = make_popularity(parse_skew(text, "--skew"), 256, 8, 524288, 3);
     for (const int redundant : {0, 32}) {
@@ -115,7 +108,7 @@ TEST_CASE("expected reach and loads agree with drawn tokens", "[experts]") {
 }
 
 TEST_CASE("the closed form of a uniform popularity equals the general path", "[experts]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   const ExpertPopularity p = make_popularity({}, 256, 8, 0, 1);
   const ExpertPlacement placement = place_contiguous(256, 64);
   ExpertLoadQuestion q = ep64(moe);
@@ -130,7 +123,7 @@ TEST_CASE("the closed form of a uniform popularity equals the general path", "[e
 }
 
 TEST_CASE("one node has no network traffic, and NCCL sends every copy", "[experts]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   ExpertLoadQuestion q = ep64(moe);
   q.ep = 8;
   CHECK(expert_load(q).dispatch_network == 0);
@@ -146,7 +139,7 @@ TEST_CASE("one node has no network traffic, and NCCL sends every copy", "[expert
 }
 
 TEST_CASE("skew raises the hottest rank, redundant experts lower it, a capacity cuts it", "[experts]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   double before = 1;
   for (const char* text : {"zipf:0.3", "zipf:0.6", "zipf:1", "zipf:1.5"}) {
     const ExpertPopularity p = make_popularity(parse_skew(text, "--skew"), 256, 8, 0, 1);
@@ -167,7 +160,7 @@ TEST_CASE("skew raises the hottest rank, redundant experts lower it, a capacity 
 }
 
 TEST_CASE("a GB/s of interconnect hides 6.1 TFLOP/s at width 3,072", "[experts]") {
-  Moe moe = deepseek_v3();
+  Moe moe = deepseek_v3_experts();
   moe.width = 3072;
   CHECK(balance_flops_per_byte(moe, 1, 2) == Approx(6144).epsilon(1e-12));
   moe.width = 2048;

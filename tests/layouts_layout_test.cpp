@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/random.hpp"
 #include "layouts/ranks.hpp"
+#include "sim/schedules.hpp"
 
 using namespace shardplan;
 
@@ -77,8 +78,8 @@ Layout random_layout(Random& random) {
   if (flip()) l.reshard = flip();
   if (flip()) l.prefetch = static_cast<int>(random.below(4));
   if (flip()) l.group = power(4);
-  const char* schedules[] = {"", "1f1b", "gpipe", "zb-v", "dualpipe", "interleaved-1f1b"};
-  l.schedule = schedules[random.below(6)];
+  const auto rows = schedules();
+  if (random.below(4) > 0) l.schedule = rows[random.below(rows.size())].name;
   l.split = static_cast<SplitKind>(random.below(5));
   if (l.split == SplitKind::pattern) l.split_pattern = "Et*3|(tt|)*29,m|L";
   l.recompute = static_cast<Recompute>(random.below(3));
@@ -205,7 +206,8 @@ TEST_CASE("every refusal of a layout has its reason") {
        "over"},
       {"dp3", llama_70b(), w, "512 sequences are not a multiple of mbs*dp = 3"},
       {"pp4 vpp2 schedule=1f1b", llama_70b(), w,
-       "schedule=1f1b has one chunk a rank: vpp2 needs interleaved-1f1b, looped-bfs or interleaved-zb"},
+       "schedule=1f1b has one chunk a rank: vpp2 needs an interleaved schedule, such as interleaved-1f1b or "
+       "looped-bfs"},
       {"pp4 schedule=interleaved-1f1b", llama_70b(), w, "schedule=interleaved-1f1b needs vpp2 or more"},
       {"vpp2", llama_70b(), w, "vpp2 without a pipeline: pp is 1"},
       {"pp5 schedule=dualpipe", llama_70b(), w, "schedule=dualpipe needs an even pp, got pp5"},
@@ -379,4 +381,27 @@ TEST_CASE("a group's shape is that of the worst placed group of its kind, over e
     }
   }
   CHECK(checked > 1500);
+}
+
+TEST_CASE("every schedule is a word of layouts, and its order holds the slices where the layout says", "[layouts]") {
+  for (const ScheduleRow& row : schedules()) {
+    const std::string vpp = row.fixed_chunks ? "" : " vpp2";
+    const Layout l = parse_layout("pp4" + vpp + " schedule=" + std::string(row.name), 0, "--layout");
+    ScheduleQuestion q;
+    q.ranks = 4;
+    q.microbatches = 8;
+    q.chunks = row.default_chunks;
+    INFO(row.name);
+    REQUIRE_FALSE(row.refuse(q));
+    const Order order = row.order(q);
+    CHECK(l.slices_per_rank() == row.default_chunks);
+    CHECK(l.parameter_copies() == order.parameter_copies);
+    CHECK(l.slices() * l.parameter_copies() == order.stages());
+    std::vector<std::vector<int>> held(4), said(4);
+    for (int s = 0; s < order.stages(); ++s) held[order.rank_of_stage[s]].push_back(order.layer_slot[s]);
+    for (int rank = 0; rank < 4; ++rank) {
+      for (int chunk = 0; chunk < l.slices_per_rank(); ++chunk) said[rank].push_back(l.slice_of(rank, chunk));
+      CHECK_THAT(held[rank], Catch::UnorderedEquals(said[rank]));
+    }
+  }
 }

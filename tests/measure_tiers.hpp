@@ -4,12 +4,7 @@
 
 #include "hardware/measure/executor.hpp"
 #include "sim/schedules.hpp"
-
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;  // times mean nothing: everything runs once, small, without gates
-#else
-inline constexpr bool kSanitized = false;
-#endif
+#include "tests/sanitized.hpp"
 
 inline shardplan::Order measured_order(const char* schedule, int ranks, int microbatches) {
   const shardplan::ScheduleRow& row = shardplan::find_schedule(schedule);

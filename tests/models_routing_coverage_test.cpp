@@ -3,20 +3,9 @@
 
 #include "models/coverage.hpp"
 #include "models/popularity.hpp"
+#include "tests/deepseek_experts.hpp"
 
 using namespace shardplan;
-
-namespace {
-
-Moe deepseek_v3() {
-  Moe moe;
-  moe.experts = 256;
-  moe.top_k = 8;
-  moe.width = moe.shared_width = 2048;
-  return moe;
-}
-
-}  // namespace
 
 TEST_CASE("a batch touches 8, 163 and 252 of 256 experts at 1, 32 and 128 tokens", "[coverage]") {
   CHECK(distinct_experts(256, 8, 1) == Approx(8).epsilon(1e-9));
@@ -38,7 +27,7 @@ TEST_CASE("drawing without replacement agrees with the closed form", "[coverage]
 }
 
 TEST_CASE("at 128 tokens the layer reads 11 GB for 101 GFLOP: 9 FLOP a byte against a dense 256", "[coverage]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   const DecodeLayer r = decode_layer({&moe, 7168, 128, 1.0, true, {}});
   CHECK(r.weight_bytes == Approx(11.1246e9).epsilon(1e-4));
   CHECK(r.flops == Approx(101.4686e9).epsilon(1e-5));
@@ -48,7 +37,7 @@ TEST_CASE("at 128 tokens the layer reads 11 GB for 101 GFLOP: 9 FLOP a byte agai
 }
 
 TEST_CASE("the gap to a dense model tends to 28.6 with the shared expert and 32 without", "[coverage]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   CHECK(intensity_gap(moe, true) == Approx(257.0 / 9).epsilon(1e-12));
   CHECK(intensity_gap(moe, false) == Approx(32).epsilon(1e-12));
   for (const bool shared : {true, false}) {
@@ -58,7 +47,7 @@ TEST_CASE("the gap to a dense model tends to 28.6 with the shared expert and 32 
 }
 
 TEST_CASE("the batch at the ridge is the smallest that reaches it", "[coverage]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   DecodeQuestion q{&moe, 7168, 1, 1.0, true, {}};
   const double ridge = 989.5e12 / 3.35e12;
   const std::int64_t batch = batch_at_ridge(q, ridge);
@@ -70,7 +59,7 @@ TEST_CASE("the batch at the ridge is the smallest that reaches it", "[coverage]"
 }
 
 TEST_CASE("experts on the host: 0.35 GB a layer for one token, 11 GB for 128", "[coverage]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   CHECK(host_offload({&moe, 7168, 1, 1.0, true, {}}, 0, 55e9).bytes == Approx(0.3523e9).epsilon(1e-3));
   const HostOffload many = host_offload({&moe, 7168, 128, 1.0, true, {}}, 0, 55e9);
   CHECK(many.bytes == Approx(11.08e9).epsilon(1e-3));

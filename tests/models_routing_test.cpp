@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "models/popularity.hpp"
 #include "models/routing.hpp"
+#include "tests/deepseek_experts.hpp"
 
 using namespace shardplan;
 
@@ -12,10 +13,7 @@ namespace {
 
 /// DeepSeek-V3's router: 256 experts in 8 groups, 4 groups and 8 experts a token, sigmoid, gates sum to 2.5.
 Moe deepseek_v3() {
-  Moe moe;
-  moe.experts = 256;
-  moe.top_k = 8;
-  moe.width = moe.shared_width = 2048;
+  Moe moe = deepseek_v3_experts();
   moe.score = RouterScore::sigmoid;
   moe.routed_scaling = 2.5;
   moe.selection_bias = true;

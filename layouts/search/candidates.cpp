@@ -143,7 +143,7 @@ class Enumerator {
       const bool allowed =
           std::find(stack_.schedules.begin(), stack_.schedules.end(), row.name) != stack_.schedules.end();
       if (!(space_.any ? row.name != "zb-auto" : allowed)) continue;
-      if (row.name == "interleaved-free") continue;                   // no word of layouts
+      if (row.name == "interleaved-free") continue;  // interleaved-1f1b's order, but for a free group: only on request
       if (row.name == "gpipe" || row.name == "looped-bfs") continue;  // 1f1b has its time at a fraction of its memory
       Layout next = layout;
       next.schedule = std::string(row.name);
