@@ -48,7 +48,7 @@ void add_options(CLI::App& verb, Options& o) {
   add_format_option(verb, o.format);
 }
 
-const std::string& given(const std::string& text, const char* option) {
+std::string given(const std::string& text, const char* option) {
   if (text.empty()) throw InputError(option, "is required");
   return text;
 }
