@@ -137,14 +137,6 @@ CurveCorrection CorrectionField::correction(const CurveId& id) const {
   return impl_->solve(id, all);
 }
 
-CurveCorrection CorrectionField::without_itself(const CurveId& id) const {
-  std::vector<std::size_t> others;
-  for (std::size_t i = 0; i < impl_->entries.size(); ++i) {
-    if (!impl_->entries[i].id.same_place(id)) others.push_back(i);
-  }
-  return impl_->solve(id, others);
-}
-
 std::span<const CorrectionField::Entry> CorrectionField::entries() const { return impl_->entries; }
 const CorrelationConstants& CorrectionField::constants() const { return impl_->constants; }
 

@@ -77,8 +77,6 @@ class CorrectionField {
   CorrectionField(CorrectionField&&) noexcept;
 
   CurveCorrection correction(const CurveId&) const;
-  /// As if no curve of this GPU, collective and rank count had been measured.
-  CurveCorrection without_itself(const CurveId&) const;
   std::span<const Entry> entries() const;
   const CorrelationConstants& constants() const;
 

@@ -154,7 +154,7 @@ double link_rate(const NcclTestsLog& log, const NcclTestsHints& hints) {
     const double rate = cluster_of(row).gpu.nvlink_bytes_per_second.value;
     if (rate > 0) return rate;
   } catch (const InputError&) {
-    // a name without a data file ("NVIDIA Graphics Device")
+    return kFastestLinks;  // a name without a data file ("NVIDIA Graphics Device")
   }
   return kFastestLinks;
 }

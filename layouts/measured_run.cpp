@@ -183,7 +183,7 @@ void read_split(const Field& f, MeasuredRun& run) {
 /// full.
 std::string graphs(const std::string& stated) {
   const auto colon = stated.find(':');
-  const std::string rest = colon == std::string::npos ? stated : stated.substr(colon + 1);
+  std::string rest = colon == std::string::npos ? stated : stated.substr(colon + 1);
   if (rest == "full_iteration") return "full";
   if (rest == "none" || rest == "per-layer") return rest;
   return colon == std::string::npos ? "per-layer" : "modules:" + rest;

@@ -66,7 +66,7 @@ std::vector<int> expert_group(const Layout& l, RankGroup kind, const std::vector
   const std::size_t etp = l.etp, ep = l.ep, inner = etp * ep;
   if (kind == RankGroup::etp) return every(stage, i - i % etp, 1, etp);
   if (kind == RankGroup::ep) return every(stage, i - i % inner + i % etp, etp, ep);
-  const std::vector<int> edp = every(stage, i % inner, inner, stage.size() / inner);
+  std::vector<int> edp = every(stage, i % inner, inner, stage.size() / inner);
   if (kind == RankGroup::edp) return edp;
   const auto part = static_cast<std::size_t>(l.expert_shard_ranks());
   return part_of(edp, stage[i], part, kind == RankGroup::expert_replicas);

@@ -50,7 +50,7 @@ struct FitOptions {
   int rounds = kFitRounds;  // 0: keep the constants of the shelf and of the runs' stacks, count their rows anew
   int spread_folds = 4;     // the intervals' spreads are the errors of runs left out of so many fits; < 2: of the fit
 };
-/// Fits the constants by coordinate search (see fit_constants.cpp); returns the document step_constants.json and leaves
+/// Fits the constants by coordinate search (see constant_fit.cpp); returns the document step_constants.json and leaves
 /// the constants in the shelf and the runs' stacks.
 std::string fit_constants(std::vector<RunQuestion>& runs, PricerShelf&, const FitOptions&);
 

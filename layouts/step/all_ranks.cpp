@@ -65,7 +65,7 @@ std::vector<int> lockstep(const StepQuestion& q, const Groups& groups) {
     const RankPlace at = place_of(l, rank);
     if (at.pp != 0) continue;
     if (experts) {
-      if (stage++ % (l.ep * l.etp) == 0) first_of_experts = at.dp;
+      if (stage++ % (std::int64_t{l.ep} * l.etp) == 0) first_of_experts = at.dp;
       join(first_of_experts, at.dp);
     }
     if (sharded && at.tp == 0) {

@@ -54,8 +54,8 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
     // ZeRO 2 keeps only shards of the gradients: every round of micro-batches ends with a reduce-scatter of its chunk.
     // A round is a group of consecutive micro-batches of one chunk (interleaved), or what is in flight (1F1B).
     const std::int64_t group = q.layout.group > 0 ? q.layout.group : q.layout.pp;
-    const double rounds = static_cast<double>((microbatches(q.layout, q.workload) + group - 1) / group);
-    const double earlier = (rounds - 1) * out.total, room = r.ranks[rank].busy;
+    const std::int64_t rounds = (microbatches(q.layout, q.workload) + group - 1) / group;
+    const double earlier = static_cast<double>(rounds - 1) * out.total, room = r.ranks[rank].busy;
     out.exposed += std::max(0.0, earlier - room);
     hidden += std::min(earlier, room);
   }
