@@ -181,21 +181,23 @@ void print_text(const RouterQuestion& q, const RouterSeries& r) {
 void add_router(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("router", "How a router's balance moves from step to step");
-  verb->add_option("--experts", o->experts, "routed experts N");
-  verb->add_option("--top-k", o->top_k, "experts a token");
-  verb->add_option("--steps", o->steps, "loads to show: step 0 to steps-1, step s after s updates");
-  verb->add_option("--balance", o->balance, "none | aux-loss | bias | expert-choice | hash");
+  verb->add_option("--experts", o->experts, "routed experts N")->default_str(o->experts);
+  verb->add_option("--top-k", o->top_k, "experts a token")->default_str(o->top_k);
+  verb->add_option("--steps", o->steps, "loads to show: step 0 to steps-1, step s after s updates")
+      ->default_str(o->steps);
+  verb->add_option("--balance", o->balance, "none | aux-loss | bias | expert-choice | hash")->default_str(o->balance);
   verb->add_option("--tokens", o->tokens,
                    "tokens a step, or mean-field (default: mean-field for none, 4096 otherwise)");
-  verb->add_option("--gain", o->gain, "growth of a logit per unit of load above 1/N (default 0.8)");
-  verb->add_option("--noise", o->noise, "standard deviation of the logits before step 0 (default 0.01)");
-  verb->add_option("--bias-rate", o->bias_rate, "bias: step of the selection bias (default 0.01)");
-  verb->add_option("--alpha", o->alpha, "aux-loss: coefficient (default 0.5)");
-  verb->add_option("--z-loss", o->z_loss, "coefficient of the squared log-sum-exp (default 0)");
-  verb->add_option("--micro-batches", o->micro_batches,
-                   "aux-loss: f of each micro-batch alone (default 1 = global batch)");
-  verb->add_option("--domain-spread", o->domain_spread, "logit deviation of each micro-batch's domain (default 0)");
-  verb->add_option("--seed", o->seed, "the same tokens for every method of one seed (default 1)");
+  verb->add_option("--gain", o->gain, "growth of a logit per unit of load above 1/N")->default_str(o->gain);
+  verb->add_option("--noise", o->noise, "standard deviation of the logits before step 0")->default_str(o->noise);
+  verb->add_option("--bias-rate", o->bias_rate, "bias: step of the selection bias")->default_str(o->bias_rate);
+  verb->add_option("--alpha", o->alpha, "aux-loss: coefficient")->default_str(o->alpha);
+  verb->add_option("--z-loss", o->z_loss, "coefficient of the squared log-sum-exp")->default_str(o->z_loss);
+  verb->add_option("--micro-batches", o->micro_batches, "aux-loss: f of each micro-batch alone; 1 = the global batch")
+      ->default_str(o->micro_batches);
+  verb->add_option("--domain-spread", o->domain_spread, "logit deviation of each micro-batch's domain")
+      ->default_str(o->domain_spread);
+  verb->add_option("--seed", o->seed, "the same tokens for every method of one seed")->default_str(o->seed);
   add_format_option(*verb, o->format);
   verb->footer("Example:\n  shardplan router --experts 16 --top-k 2 --steps 400 --balance bias --tokens 4096 --seed 7");
   verb->callback([o] {

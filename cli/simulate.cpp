@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "base/field.hpp"
@@ -68,6 +69,17 @@ std::string documents_text(const StepQuestion& q) {
          "; model FLOPs and MFU count the whole mask\n";
 }
 
+/// The step with DeepEP's exchange, where the layout leaves the transport open and NCCL's all-to-all stands in: what a
+/// plain installation of Megatron runs (DeepEP is built apart, on NVSHMEM). Nothing where it gains less than 1 %.
+std::optional<double> step_with_deepep(StepQuestion q, const StepReport& now) {
+  if (q.layout.transport || q.layout.ep == 1 || q.stack.framework != "megatron") return {};
+  q.layout.transport = Transport::deepep;
+  q.options.keep_trace = q.options.all_ranks = false;
+  const double seconds = simulate_step(q).step_time_s;
+  if (seconds > 0.99 * now.step_time_s) return {};
+  return seconds;
+}
+
 void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& memory, const CommonOptions& o) {
   std::printf("%s on %lld x %s, sequence %s, global batch %s (%s tokens), %s\n", q.model->name.c_str(),
               static_cast<long long>(q.layout.gpus()), q.pricer->cluster().name.c_str(),
@@ -95,6 +107,10 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
     if (s.busiest.basis[i] / device > 5e-4)
       std::printf(" %s %s", text_of_percent(s.busiest.basis[i] / device).c_str(), std::string(kBasisNames[i]).c_str());
   std::printf("\n");
+  if (const auto deepep = step_with_deepep(q, s))
+    std::printf(
+        "note: experts exchange by NCCL's all-to-all, the default; with transport=deepep the step takes %s (%s)\n",
+        text_of_seconds(*deepep).c_str(), text_of_percent(*deepep / s.step_time_s - 1).c_str());
   for (const FrameworkNote& note : framework_notes(q.layout, *q.model, q.workload))
     std::printf("note: %s %s\n", note.framework.c_str(), note.note.c_str());
 }
@@ -156,6 +172,7 @@ void run(const Options& o) {
   add_step_json(out, q, s, memory);
   out["critical_path"] = critical_path_json(s);
   if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, q, s);
+  if (const auto deepep = step_with_deepep(q, s)) out["step_time_with_deepep_s"] = *deepep;
   out["not_priced"] = unpriced;
   add_memory_json(out, memory);
   out["frameworks"] = nlohmann::ordered_json::object();

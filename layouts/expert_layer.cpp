@@ -111,6 +111,13 @@ double waves_makespan(const std::vector<double>& dispatch, const std::vector<dou
   return wire;
 }
 
+double permuted_rows_per_pair(const ExpertLoadQuestion& q, const ExpertLoad& load) {
+  const double k = static_cast<double>(q.moe->top_k);
+  if (!sends_every_copy(q.transport)) return 2 * (1 + (q.every_copy ? k : load.distinct_ranks) / k);
+  const double sorted = q.ep > 1 && load.hottest.size() > 1 ? 4 : 0;
+  return 2 * (1 + 1 / k) + sorted;
+}
+
 MoeLayerTimes price_moe_layer(const MoeLayerQuestion& q) {
   MoeLayerTimes t;
   t.load = expert_load(q.load);
@@ -128,7 +135,7 @@ MoeLayerTimes price_moe_layer(const MoeLayerQuestion& q) {
   t.products = run_as(q, t.load.hottest);
   const double rows =
       static_cast<double>(std::accumulate(t.load.hottest.begin(), t.load.hottest.end(), std::int64_t{0}));
-  t.permute_bytes = 4 * rows * h * 2;  // two permutations, each reads and writes a BF16 row
+  t.permute_bytes = permuted_rows_per_pair(q.load, t.load) * rows * h * 2;  // BF16
   t.permute = q.kernels->memory_bound(MemoryKernel::permute, t.permute_bytes);
   t.exchange = price_moe_exchange(*q.cluster, q.rates, *q.exchange, q.load, t.load);
   t.overlap = overlaps(q, t);

@@ -69,6 +69,12 @@ struct MoeLayerTimes {
   double comm_over_compute() const { return (network() + nvlink()) / compute(); }
 };
 
+/// Rows that a layer's permutations read and write in the forward pass, for each token-expert pair. By copies (NCCL):
+/// each token is written once a pair and, at the end, its pairs are added up; where a rank holds several experts, what
+/// arrives from each source is sorted by expert, and back. Merged exchanges (DeepEP, HybridEP) bring a token once to
+/// each rank: read there, written once a pair, and back.
+double permuted_rows_per_pair(const ExpertLoadQuestion&, const ExpertLoad&);
+
 /// InputError where there are more waves than experts on a rank.
 MoeLayerTimes price_moe_layer(const MoeLayerQuestion&);
 

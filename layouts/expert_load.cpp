@@ -169,25 +169,43 @@ void count_copies(const ExpertLoadQuestion& q, ExpertLoad& out) {
   out.nvlink_copies = ranks * (q.count_own_node ? 1 : other_ranks);
 }
 
-std::vector<std::int64_t> tokens_of(const ExpertPlacement& placement, int rank, std::span<const double> loads,
-                                    double pairs) {
+/// Whole tokens of expected ones: each running sum rounded, so that the sum stays what it is (8 pairs over 32 experts
+/// are 8 experts of one token, not 32 of none).
+std::vector<std::int64_t> whole_tokens(std::span<const double> expected) {
   std::vector<std::int64_t> out;
-  for (const std::int32_t e : placement.on_gpu[static_cast<std::size_t>(rank)]) {
-    const auto i = static_cast<std::size_t>(e);
-    out.push_back(std::llround(pairs * loads[i] / placement.copies[i]));
+  double sum = 0;
+  std::int64_t given = 0;
+  for (const double tokens : expected) {
+    sum += tokens;
+    out.push_back(std::llround(sum) - given);
+    given += out.back();
   }
   return out;
+}
+std::vector<std::int64_t> even_tokens(double experts, double tokens) {
+  return whole_tokens(std::vector<double>(static_cast<std::size_t>(experts), tokens));
+}
+
+std::vector<std::int64_t> tokens_of(const ExpertPlacement& placement, int rank, std::span<const double> loads,
+                                    double pairs) {
+  std::vector<double> expected;
+  for (const std::int32_t e : placement.on_gpu[static_cast<std::size_t>(rank)]) {
+    const auto i = static_cast<std::size_t>(e);
+    expected.push_back(pairs * loads[i] / placement.copies[i]);
+  }
+  return whole_tokens(expected);
 }
 
 void uniform_work(const ExpertLoadQuestion& q, ExpertLoad& out) {
   const std::int64_t n = q.moe->experts;
   const std::int64_t most = (n + q.ep - 1) / q.ep;
   const double pairs = out.pairs_per_rank * q.ep;
-  out.hottest.assign(static_cast<std::size_t>(most), std::llround(pairs / static_cast<double>(n)));
+  out.hottest = even_tokens(static_cast<double>(most), pairs / static_cast<double>(n));
   out.mean = out.hottest;
-  if (n % q.ep != 0)
-    out.mean.assign(static_cast<std::size_t>(std::max<std::int64_t>(1, n / q.ep)),
-                    std::llround(out.pairs_per_rank / std::max(1.0, static_cast<double>(n / q.ep))));
+  if (n % q.ep != 0) {
+    const double held = std::max(1.0, static_cast<double>(n / q.ep));
+    out.mean = even_tokens(held, out.pairs_per_rank / held);
+  }
   out.max_over_mean_rank = out.lower_bound_rank = static_cast<double>(most) * q.ep / static_cast<double>(n);
 }
 
@@ -207,7 +225,7 @@ void placed_work(const ExpertLoadQuestion& q, const ExpertPopularity& p, const E
   const double all = q.tokens_per_rank * static_cast<double>(q.moe->top_k) * q.ep;  // selections of the group
   out.hottest = tokens_of(placement, hottest, kept, all);
   const double slots = std::max(1.0, std::round(static_cast<double>(placement.physical()) / q.ep));
-  out.mean.assign(static_cast<std::size_t>(slots), std::llround(out.pairs_per_rank / slots));
+  out.mean = even_tokens(slots, out.pairs_per_rank / slots);
   out.max_over_mean_rank = busiest_over_mean(loads);
   out.max_over_mean_expert = busiest_over_mean(p.loads);
   out.lower_bound_rank = busiest_gpu_bound(placement, kept) * q.ep / std::max(sum(kept), 1e-300);

@@ -69,7 +69,7 @@ struct ExpertLoad {
   double dispatch_network = 0, dispatch_nvlink = 0, combine_network = 0, combine_nvlink = 0;
   double busiest_network = 1;  // busiest rank's bytes over the mean
   double busiest_nvlink = 1;
-  // Expert work. Tokens per local expert, rounded to whole tokens:
+  // Expert work. Tokens per local expert, whole, their sum the rounded sum of the expected ones:
   std::vector<std::int64_t> hottest;  // on the rank with most pairs
   std::vector<std::int64_t> mean;     // on a rank of equal loads
   double pairs_per_rank = 0;          // token-expert pairs of the mean rank: tokens x k, less drops

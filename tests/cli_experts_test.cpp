@@ -131,6 +131,30 @@ TEST_CASE("simulate and plan report how the step grows with skew", "[cli][expert
             .code == 2);
 }
 
+TEST_CASE("bytes and FLOP of a layer are whole numbers, whatever the loads", "[cli][experts]") {
+  const auto j = json_of(
+      "experts --model deepseek-v3 --cluster h100-sxm --gpus 64 --ep 64 --tokens-per-gpu 1 --skew zipf:0.7 "
+      "--decode-batch 3");
+  for (const char* key : {"flops", "routed_flops", "network_bytes", "nvlink_bytes", "permute_bytes"}) {
+    INFO(key);
+    CHECK(j.at(key).is_number_integer());
+    CHECK(j.at(key) > 0);
+  }
+  CHECK(j.at("decode").at("weight_bytes").is_number_integer());
+  CHECK(j.at("decode").at("host_offload").at("bytes").is_number_integer());
+}
+
+TEST_CASE("simulate names what DeepEP would gain where the transport is left open", "[cli][experts]") {
+  const std::string question =
+      "simulate --model qwen3-30b-a3b --cluster h100-sxm --gpus 64 --seq-len 4k --global-batch 256 --layout 'pp4 vpp4 "
+      "dp16 ep16";
+  const auto open = json_of(question + "'"), chosen = json_of(question + " transport=deepep'");
+  CHECK(open.at("step_time_with_deepep_s") == chosen.at("step_time_s"));
+  CHECK_FALSE(chosen.contains("step_time_with_deepep_s"));
+  CHECK_FALSE(json_of(question + " transport=nccl'").contains("step_time_with_deepep_s"));
+  CHECK(run(question + "'").text.find("with transport=deepep the step takes") != std::string::npos);
+}
+
 TEST_CASE("a grouped product takes no longer than its experts one after the other, and says how it runs",
           "[cli][experts]") {
   const auto grouped = json_of("kernel explain grouped-gemm --gpu h100-sxm --tokens 65536 --experts 4 -n 4096 -k 7168");

@@ -82,6 +82,26 @@ TEST_CASE("the whiteboard's exchange of EP64: 705 MB on the network, 1.41 GB on 
   CHECK(expert_load(q).dispatch_network * 3 == Approx(616562688).epsilon(1e-12));
 }
 
+TEST_CASE("few tokens keep their pairs when they are made whole", "[experts]") {
+  const Moe moe = deepseek_v3();
+  ExpertLoadQuestion q = ep64(moe);
+  q.ep = q.ranks_per_node = 8;
+  const ExpertPopularity p = make_popularity({}, 256, 8, 0, 1);
+  const ExpertPlacement placement = place_contiguous(256, 8);
+  for (const double tokens : {1.0, 3.0, 37.0}) {
+    q.tokens_per_rank = tokens;  // 0.25 a token and expert
+    for (const bool general : {false, true}) {
+      q.popularity = general ? &p : nullptr;
+      q.placement = general ? &placement : nullptr;
+      const std::vector<std::int64_t> hottest = expert_load(q).hottest;
+      CHECK(hottest.size() == 32);
+      CHECK(std::accumulate(hottest.begin(), hottest.end(), std::int64_t{0}) == 8 * static_cast<std::int64_t>(tokens));
+      const auto [least, most] = std::minmax_element(hottest.begin(), hottest.end());
+      CHECK(*most - *least <= 1);
+    }
+  }
+}
+
 TEST_CASE("expected reach and loads agree with drawn tokens", "[experts]") {
   const Moe moe = deepseek_v3_experts();
   for (const char* text : {"none", "zipf:0.8", "dirichlet:0.5"}) {
