@@ -192,10 +192,11 @@ void add_router(CLI::App& app) {
   verb->add_option("--noise", o->noise, "standard deviation of the logits before step 0")->default_str(o->noise);
   verb->add_option("--bias-rate", o->bias_rate, "bias: step of the selection bias")->default_str(o->bias_rate);
   verb->add_option("--alpha", o->alpha, "aux-loss: coefficient")->default_str(o->alpha);
-  verb->add_option("--z-loss", o->z_loss, "coefficient of the squared log-sum-exp")->default_str(o->z_loss);
+  verb->add_option("--z-loss", o->z_loss, "coefficient of the squared log-sum-exp; 0 = none")->default_str(o->z_loss);
   verb->add_option("--micro-batches", o->micro_batches, "aux-loss: f of each micro-batch alone; 1 = the global batch")
       ->default_str(o->micro_batches);
-  verb->add_option("--domain-spread", o->domain_spread, "logit deviation of each micro-batch's domain")
+  verb->add_option("--domain-spread", o->domain_spread,
+                   "logit deviation of each micro-batch's domain; 0 = equal domains")
       ->default_str(o->domain_spread);
   verb->add_option("--seed", o->seed, "the same tokens for every method of one seed")->default_str(o->seed);
   add_format_option(*verb, o->format);
