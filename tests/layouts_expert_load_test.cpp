@@ -83,7 +83,7 @@ TEST_CASE("the whiteboard's exchange of EP64: 705 MB on the network, 1.41 GB on 
 }
 
 TEST_CASE("few tokens keep their pairs when they are made whole", "[experts]") {
-  const Moe moe = deepseek_v3();
+  const Moe moe = deepseek_v3_experts();
   ExpertLoadQuestion q = ep64(moe);
   q.ep = q.ranks_per_node = 8;
   const ExpertPopularity p = make_popularity({}, 256, 8, 0, 1);
