@@ -219,8 +219,8 @@ void TopologyParts::append_route(std::int64_t from, std::int64_t to, std::vector
   const bool relays = fabric == IntraFabric::nvswitch || fabric == IntraFabric::nvlink_mesh;
   if (wiring == Wiring::rails && relays && shape.rail_of(from) != shape.rail_of(to)) {
     // PXN: over NVLink to the GPU beside the NIC of the receiver's rail, neighbours spread over the GPUs of that rail.
-    const std::int64_t relay =
-        shape.node_of(from) * shape.node_gpus + shape.rail_of(to) * shape.rail_gpus + from % shape.rail_gpus;
+    const std::int64_t relay = shape.node_of(from) * shape.node_gpus +
+                               std::int64_t{shape.rail_of(to)} * shape.rail_gpus + from % shape.rail_gpus;
     if (relay < shape.gpus && shape.domain_of(relay) == shape.domain_of(from)) {
       inside(from, relay, out);
       from = relay;
