@@ -35,9 +35,9 @@ nlohmann::ordered_json json_of_ranks(const BubbleAnswer& a) {
                                   {"peak_chunks_until_input_grad", rank.peak_chunks_until_input_grad},
                                   {"peak_chunks_until_weight_grad", rank.peak_chunks_until_weight_grad}};
     if (!a.bytes.empty()) {
-      out["peak_bytes_until_input_grad"] = a.bytes[r].until_input_grad;
-      out["peak_bytes_until_weight_grad"] = a.bytes[r].until_weight_grad;
-      out["peak_bytes_split"] = a.bytes[r].split;
+      out["peak_bytes_until_input_grad"] = whole_bytes(a.bytes[r].until_input_grad);
+      out["peak_bytes_until_weight_grad"] = whole_bytes(a.bytes[r].until_weight_grad);
+      out["peak_bytes_split"] = whole_bytes(a.bytes[r].split);
     }
     if (pass_count(a.order) <= kMostPassesPrinted) {
       std::vector<std::string> passes;

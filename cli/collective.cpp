@@ -1,5 +1,6 @@
 // shardplan collective: seconds of one collective, and the table that nccl-tests would print.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -115,12 +116,17 @@ nlohmann::ordered_json head_json(const Options& o, const Question& q, const Netw
           {"sms_held", m.sms_held(q.op, q.shape)}};
 }
 
+/// "8", "0.5": a number of things that may be a share.
+std::string count_text(double value) {
+  return value == std::round(value) ? text_of_count(std::llround(value)) : text_of_number(value, 3);
+}
+
 void print_head(const Options& o, const Question& q, const NetworkModel& m) {
   std::printf("%s among %d ranks of %s, %s", std::string(collective_name(q.op)).c_str(), q.shape.ranks,
               m.cluster().name.c_str(), std::string(data_type_name(q.type)).c_str());
   if (q.shape.crosses()) {
     std::printf("; %d members in a domain with %s of its NICs at %s", q.shape.ranks_per_domain,
-                text_of_number(q.shape.nics_per_domain, 3).c_str(),
+                count_text(q.shape.nics_per_domain).c_str(),
                 text_of_bytes_per_second(m.cluster().node.nic_bytes_per_second.value).c_str());
   } else {
     std::printf("; all in one domain");
@@ -161,7 +167,7 @@ void run_one(const Options& o) {
               text_of_bytes_per_second(p.price.seconds > 0 ? bytes / p.price.seconds : 0).c_str(),
               text_of_bytes_per_second(p.bus_bytes_per_second).c_str());
   std::printf("algorithm  %s, protocol %s, holds %s SMs\nbasis      %s\n", p.algorithm, p.protocol,
-              text_of_number(m.sms_held(q.op, q.shape), 3).c_str(), std::string(basis_name(p.price.basis)).c_str());
+              count_text(m.sms_held(q.op, q.shape)).c_str(), std::string(basis_name(p.price.basis)).c_str());
 }
 
 std::vector<double> sweep_sizes(const Options& o) {

@@ -54,7 +54,7 @@ std::string critical_path_text(const StepReport& s) {
   const std::size_t part = largest_part(first.work);
   std::string out = "held by     " + spaced(pass_kind_name(first.kind)) + " passes of pipeline rank " +
                     std::to_string(first.rank) + ", " + text_of_seconds(first.seconds) + " of the " +
-                    text_of_seconds(s.step_time_s) + " (most of it " + std::string(kPartNames[part]) + ", " +
+                    text_of_seconds(s.step_time_s) + " (largest part " + std::string(kPartNames[part]) + ", " +
                     text_of_seconds(first.work.parts[part]) + ")\n";
   out += "            critical path: passes " + text_of_seconds(passes) + ", messages " + text_of_seconds(c.sends_s) +
          ", gradient reduction " + text_of_seconds(c.reduction_s) + " (rank " + std::to_string(c.last_rank) +

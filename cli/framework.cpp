@@ -40,4 +40,13 @@ void refuse_framework(const std::string& framework, const std::vector<FrameworkN
     if (note.framework == framework) throw InputError("--layout", framework + " " + note.note);
 }
 
+std::vector<FrameworkNote> refusals_of_stack(const std::vector<FrameworkNote>& notes, const Stack& stack,
+                                             const Layout& layout) {
+  std::vector<FrameworkNote> out;
+  for (const FrameworkNote& note : notes)
+    if (note.framework == stack.framework && !(note.word == "zero" && stack.runs_zero(layout.zero_stage())))
+      out.push_back(note);
+  return out;
+}
+
 }  // namespace shardplan

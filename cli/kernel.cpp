@@ -119,7 +119,8 @@ Answer price_attention(const Options& o, const KernelModel& model) {
   a.price = model.explain(s, a.evidence);
   a.work = attention_work(s), a.type = s.type;
   a.what = o.dtype + " attention, " + o.pass + (s.causal ? ", causal" : ", full") + ", " + std::to_string(s.batch) +
-           " x " + std::to_string(s.q_len) + " tokens, " + std::to_string(s.heads) + " heads of " +
+           " x " + std::to_string(s.q_len) + " tokens, " + std::to_string(s.heads) + " heads" +
+           (s.kv_heads == s.heads ? "" : " (" + std::to_string(s.kv_heads) + " of K and V)") + " of " +
            std::to_string(s.head_dim);
   return a;
 }
@@ -220,6 +221,13 @@ nlohmann::ordered_json json_of(const KernelEvidence& e) {
   return out;
 }
 
+/// One point of the grid alone makes the answer.
+bool on_node(const KernelEvidence& e) {
+  for (const LogGrid::Corner& corner : e.table->grid.corners(e.logs))
+    if (corner.weight > 1 - 1e-6) return e.outside == 0;
+  return false;
+}
+
 void print_evidence(const KernelEvidence& e) {
   if (e.table == nullptr) {
     std::printf("stands on  a sum of other kernels, or the datasheet alone\n");
@@ -241,6 +249,9 @@ void print_evidence(const KernelEvidence& e) {
                 text_of_percent(t.left_out.coverage_80).c_str());
   }
   if (t.grid.empty()) return;
+  if (on_node(e))
+    std::printf(
+        "node       the shape is a node of the table: a smooth fit through the measured rows around it, not a row\n");
   if (e.outside > 0)
     std::printf("outside    %.1f doublings from the measured region: nodes there continue its edge by the form\n",
                 e.outside / std::log(2.0));
@@ -286,7 +297,10 @@ void print(const Options& o, const Answer& a, const KernelModel& model, const Ke
               text_of_bytes_per_second(a.work.bytes / a.price.seconds).c_str(),
               text_of_decimal_bytes(a.work.bytes).c_str());
   std::printf("bound      %s, %s of the datasheet's limit\n", limits.bound, text_of_percent(efficiency).c_str());
-  std::printf("basis      %s%s\n", std::string(basis_name(a.price.basis)).c_str(),
+  const bool node = a.price.basis == Basis::interpolated && a.evidence.table != nullptr && !(a.evidence.fused_s > 0) &&
+                    !a.evidence.table->grid.empty() && on_node(a.evidence);
+  std::printf("basis      %s%s%s\n", std::string(basis_name(a.price.basis)).c_str(),
+              node ? ", at a node of the table (nodes are smooth fits of measured rows)" : "",
               !(a.evidence.fused_s > 0) ? ""
               : a.evidence.loop         ? ", as a loop of single products, which is faster here than the fused kernel"
                                         : ", as one fused kernel");

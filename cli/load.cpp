@@ -84,7 +84,7 @@ void add_fidelity_options(CLI::App& verb, CommonOptions& o) {
   verb.add_option("--network", o.network, "table|bound|flows")->default_str(o.network);
   verb.add_option("--stack", o.stack,
                   "training framework whose overlaps and fusions are assumed: megatron-core, torchtitan, llm-foundry, "
-                  "nanotron, ...")
+                  "nanotron, ...; or a file of your own (layouts/step/README.md)")
       ->default_str(o.stack);
   verb.add_option("--release", o.release,
                   "release of the stack, where runs of several were measured (26.06); default: their mean");

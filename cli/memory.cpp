@@ -35,6 +35,7 @@ struct Answer {
   Cluster cluster;
   Layout layout;
   Workload workload;
+  Stack stack;
   MemoryOptions options;
   std::int64_t microbatches = 0;
   MemoryReport report;
@@ -77,10 +78,9 @@ Answer answer(const Options& o) {
   a.layout = parse_layout(o.common.layout, gpus, "--layout");
   a.workload = read_workload(o.common);
   a.precision = o.common.precision;
-  a.options.recipe = o.common.recipe;
+  a.stack = load_stack(o.common.stack, "--stack");
+  a.options = read_memory_options(o.common, a.stack);
   if (!o.common.recipe.empty()) find_recipe(o.common.recipe, "--recipe");
-  a.options.rates = read_rates(o.common);
-  a.options.traits = memory_traits(o.common.stack, "--stack");
   if (const auto reason = refuse_layout(a.layout, a.model, a.workload, gpus)) throw InputError("--layout", *reason);
   a.notes = framework_notes(a.layout, a.model, a.workload);
   refuse_framework(o.framework, a.notes);
@@ -102,14 +102,14 @@ Answer answer(const Options& o) {
 Json rank_json(const Answer& a, std::size_t i) {
   const RankMemory& r = a.report.ranks[i];
   Json out = {{"stage", r.stage}};
-  for (std::size_t t = 0; t < kMemoryTerms; ++t) out[std::string(kMemoryTermNames[t])] = r.terms[t];
-  out["allocated"] = r.allocated();
-  out["reserved"] = r.reserved();
-  out["device"] = r.device();
+  for (std::size_t t = 0; t < kMemoryTerms; ++t) out[std::string(kMemoryTermNames[t])] = whole_bytes(r.terms[t]);
+  out["allocated"] = whole_bytes(r.allocated());
+  out["reserved"] = whole_bytes(r.reserved());
+  out["device"] = whole_bytes(r.device());
   out["peak_microbatches"] = r.peak_microbatches;
   out["peak_chunks"] = r.peak_chunks;
   out["moment"] = std::string(r.moment);
-  out["activations_by_34sbh_rule"] = a.by_rule[i];
+  out["activations_by_34sbh_rule"] = whole_bytes(a.by_rule[i]);
   return out;
 }
 
@@ -122,7 +122,7 @@ Json json_of(const Answer& a) {
               {"global_batch", a.workload.global_batch},
               {"precision", a.precision},
               {"recipe", a.report.recipe},
-              {"stack", a.options.traits.name},
+              {"stack", a.stack.name},
               {"rates", a.options.rates == Rates::datasheet ? "datasheet" : "calibrated"},
               {"microbatches", a.microbatches},
               {"routed_load", a.options.load},
@@ -170,7 +170,7 @@ void print_head(const Answer& a) {
               : a.layout.recompute == Recompute::full ? "full"
                                                       : "selective");
   std::printf("recipe %s: weight %g, gradient %g, optimizer %g bytes a parameter; stack %s\n", r.name.c_str(), r.weight,
-              r.gradient, r.optimizer, a.options.traits.name.c_str());
+              r.gradient, r.optimizer, a.stack.name.c_str());
   if (a.options.load > 1 || a.options.redundant > 0)
     std::printf(
         "routing: the busiest rank gets %s times the mean's routed tokens, in every layer; %d redundant experts\n",
@@ -213,7 +213,8 @@ void print_verdict(const Answer& a) {
       "activations of rank %d by the 34 s b h rule: %s GiB (it assumes a GELU MLP of width 4 h, all KV heads and "
       "dropout masks)\n",
       m.peak_rank, gib(a.by_rule[peak]).c_str());
-  for (const FrameworkNote& note : a.notes) std::printf("%s %s\n", note.framework.c_str(), note.note.c_str());
+  for (const FrameworkNote& note : refusals_of_stack(a.notes, a.stack, a.layout))
+    std::printf("%s %s\n", note.framework.c_str(), note.note.c_str());
 }
 
 void print_lines(const Answer& a) {

@@ -105,26 +105,23 @@ Json moe_json(const Moe& e) {
           {"log10_combinations", log10_combinations(e.experts, e.top_k)}};
 }
 
-/// Bytes are whole: integers in JSON.
-std::int64_t whole(double bytes) { return std::llround(bytes); }
-
 Json json_of(const Figures& f) {
   const Model& m = f.model;
-  Json out = {
-      {"name", m.name},
-      {"layers", m.layer_count()},
-      {"hidden", m.hidden},
-      {"vocab", m.vocab},
-      {"parameters", parameters_json(f.parameters)},
-      {"flops_per_token", flops_json(f)},
-      {"weight_bytes", {{"bf16", whole(f.weights.bf16)}, {"fp8", whole(f.weights.fp8)}, {"as_published", nullptr}}},
-      {"kv_bytes_per_token", whole(f.kv_per_token)},
-      {"kv_cache_bytes", {{"context", f.seq_len}, {"bytes", whole(f.kv_cache)}}},
-      {"moe", nullptr},
-      {"layouts_not_modelled", nullptr},
-      {"source", m.source},
-      {"notes", m.notes}};
-  if (f.weights.as_published) out["weight_bytes"]["as_published"] = whole(*f.weights.as_published);
+  Json out = {{"name", m.name},
+              {"layers", m.layer_count()},
+              {"hidden", m.hidden},
+              {"vocab", m.vocab},
+              {"parameters", parameters_json(f.parameters)},
+              {"flops_per_token", flops_json(f)},
+              {"weight_bytes",
+               {{"bf16", whole_bytes(f.weights.bf16)}, {"fp8", whole_bytes(f.weights.fp8)}, {"as_published", nullptr}}},
+              {"kv_bytes_per_token", whole_bytes(f.kv_per_token)},
+              {"kv_cache_bytes", {{"context", f.seq_len}, {"bytes", whole_bytes(f.kv_cache)}}},
+              {"moe", nullptr},
+              {"layouts_not_modelled", nullptr},
+              {"source", m.source},
+              {"notes", m.notes}};
+  if (f.weights.as_published) out["weight_bytes"]["as_published"] = whole_bytes(*f.weights.as_published);
   if (const std::string why = why_no_layout(m); !why.empty()) out["layouts_not_modelled"] = why;
   if (const Moe* moe = first_moe(m)) {
     out["moe"] = moe_json(*moe);

@@ -111,7 +111,8 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
     std::printf(
         "note: experts exchange by NCCL's all-to-all, the default; with transport=deepep the step takes %s (%s)\n",
         text_of_seconds(*deepep).c_str(), text_of_percent(*deepep / s.step_time_s - 1).c_str());
-  for (const FrameworkNote& note : framework_notes(q.layout, *q.model, q.workload))
+  for (const FrameworkNote& note :
+       refusals_of_stack(framework_notes(q.layout, *q.model, q.workload), q.stack, q.layout))
     std::printf("note: %s %s\n", note.framework.c_str(), note.note.c_str());
 }
 

@@ -127,7 +127,7 @@ MemoryOptions read_memory_options(const CommonOptions& o, const Stack& stack) {
   MemoryOptions out;
   out.recipe = o.recipe;
   out.rates = read_rates(o);
-  out.traits = memory_traits(stack.name);
+  out.traits = memory_traits(stack.built_in);
   return out;
 }
 

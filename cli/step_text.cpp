@@ -1,11 +1,15 @@
 #include "cli/step_text.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/number_text.hpp"
+#include "cli/output.hpp"
 
 namespace shardplan {
 namespace {
@@ -29,7 +33,61 @@ std::vector<std::pair<std::string, double>> breakdown(const StepReport& s) {
   return out;
 }
 
+/// The same with recomputed work apart from what runs once.
+std::vector<std::pair<std::string, double>> items(const StepReport& s) {
+  std::vector<std::pair<std::string, double>> out = breakdown(s);
+  for (std::size_t i = 0; i < kParts; ++i)
+    for (auto& [name, seconds] : out)
+      if (name == kPartNames[i]) seconds -= s.recompute.parts[i];
+  out.emplace_back("recompute", s.recompute.device());
+  return out;
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, double>> step_differences(const StepReport& best, const StepReport& other) {
+  std::map<std::string, double> before;
+  for (const auto& [name, seconds] : items(best)) before[name] = seconds;
+  std::vector<std::pair<std::string, double>> out;
+  for (const auto& [name, seconds] : items(other)) {
+    out.emplace_back(name, seconds - before[name]);
+    before.erase(name);
+  }
+  for (const auto& [name, seconds] : before) out.emplace_back(name, -seconds);
+  return out;
+}
+
+std::string differences_text(const StepReport& best, const StepReport& other) {
+  constexpr std::size_t kMostNamed = 4;
+  auto list = step_differences(best, other);
+  std::stable_sort(list.begin(), list.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
+  const double whole = other.step_time_s - best.step_time_s, largest = std::abs(list.front().second);
+  if (!(largest > 0)) return "";
+  // Whole steps of the last digit that is printed, so that the printed parts sum to the printed difference.
+  const bool seconds = largest >= 0.9995;
+  const double scale = seconds ? 1 : 1e3;
+  const int decimals = std::clamp(2 - static_cast<int>(std::floor(std::log10(largest * scale))), 0, 6);
+  const double unit = std::pow(10, -decimals) / scale;
+  const auto text = [&](std::int64_t steps) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof buffer, "%+.*f", decimals, static_cast<double>(steps) * unit * scale);
+    return std::string(buffer);
+  };
+  const std::int64_t all = std::llround(whole / unit);
+  std::int64_t left = all;
+  std::string parts;
+  for (std::size_t i = 0; i < std::min(list.size(), kMostNamed); ++i) {
+    if (std::abs(list[i].second) < 0.1 * largest) break;
+    std::string name = list[i].first;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    const std::int64_t steps = std::llround(list[i].second / unit);
+    left -= steps;
+    parts += (parts.empty() ? "" : ", ") + name + " " + text(steps);
+  }
+  if (left != 0) parts += ", rest " + text(left);
+  return text(all) + (seconds ? " s: " : " ms: ") + parts;
+}
 
 double tokens_per_second_per_gpu(const StepQuestion& q, const StepReport& s) {
   return s.tokens / s.step_time_s / q.layout.gpus();
@@ -64,6 +122,7 @@ void add_step_json(ordered_json& out, const StepQuestion& q, const StepReport& s
       {"tp", s.busiest.part(Part::tp)},  {"cp", s.busiest.part(Part::cp)},
       {"ep", s.busiest.part(Part::ep)},  {"dp", s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s},
       {"pp", s.bubble_s + s.blocking_s}, {"optimizer", s.optimizer_s}};
+  out["recompute_s"] = s.recompute.device();
   ordered_json basis = ordered_json::object();
   const double device = std::max(1e-30, s.busiest.device());
   for (std::size_t i = 0; i < kBasisNames.size(); ++i)
@@ -76,10 +135,10 @@ void add_memory_json(ordered_json& out, const MemoryReport& memory) {
   for (const RankMemory& rank : memory.ranks) {
     ordered_json one;
     one["stage"] = rank.stage;
-    for (std::size_t t = 0; t < kMemoryTerms; ++t) one[std::string(kMemoryTermNames[t])] = rank.terms[t];
-    one["allocated"] = rank.allocated();
-    one["reserved"] = rank.reserved();
-    one["device"] = rank.device();
+    for (std::size_t t = 0; t < kMemoryTerms; ++t) one[std::string(kMemoryTermNames[t])] = whole_bytes(rank.terms[t]);
+    one["allocated"] = whole_bytes(rank.allocated());
+    one["reserved"] = whole_bytes(rank.reserved());
+    one["device"] = whole_bytes(rank.device());
     one["peak_microbatches"] = rank.peak_microbatches;
     ranks.push_back(std::move(one));
   }
@@ -110,6 +169,8 @@ std::string step_breakdown_text(const StepReport& s) {
     line += std::string(share.size() < 9 ? 9 - share.size() : 0, ' ') + share;
     out += line + "\n";
   }
+  if (s.recompute.device() >= 5e-4 * s.step_time_s)
+    out += "  of these, recomputed work takes " + text_of_seconds(s.recompute.device()) + "\n";
   return out;
 }
 

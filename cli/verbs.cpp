@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -79,6 +80,18 @@ const CLI::App* deepest(const CLI::App* app) {
   return app;
 }
 
+/// Verbs that a user may look for and that do not exist.
+constexpr std::array<std::pair<const char*, const char*>, 7> kNotBuilt{{
+    {"serve",
+     "serving (prefill and decode as a service); `kernel` and `model show` price single kernels and the KV cache"},
+    {"require", "the least of a resource for which a plan exists; ask `plan` with several --gpus"},
+    {"export", "launch files of frameworks; `plan` prints layouts as words"},
+    {"import", "launch files of frameworks; give the layout as words to `simulate`"},
+    {"check", "launch files of frameworks; give the layout as words to `simulate --explain`"},
+    {"report", "pages; every verb prints text or --format json"},
+    {"sweep", "sweeps; run `plan` or `simulate` once a question"},
+}};
+
 int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* verb = deepest(&app);
   const auto rest = app.remaining(true);
@@ -91,6 +104,8 @@ int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
       }
       return fail(word, "unknown option" + did_you_mean(word.substr(0, word.find('=')), options), 2);
     }
+    for (const auto& [name, what] : kNotBuilt)
+      if (verb == &app && word == name) return fail(word, std::string("not built: ") + what, 2);
     const auto verb_names = names_of(*verb);
     if (!verb_names.empty()) return fail(word, "unknown verb" + did_you_mean_or_list(word, verb_names), 2);
     return fail(word, "unexpected word", 2);

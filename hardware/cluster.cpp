@@ -108,7 +108,10 @@ Cluster load_cluster(const std::string& name, const std::string& where) {
   if (file != nullptr) return read_reference(parsed(*file));
   std::vector<std::string> known = gpu_names();
   for (std::string& cluster : cluster_names()) known.push_back(std::move(cluster));
-  throw InputError(where, "unknown cluster \"" + name + "\"" + did_you_mean(name, known));
+  const std::string near = did_you_mean(name, known);
+  throw InputError(
+      where, "unknown cluster \"" + name + "\"" +
+                 (near.empty() ? ": `shardplan cluster list` names those built in, a file may describe yours" : near));
 }
 
 Gpu load_gpu(const std::string& name, const std::string& where) {

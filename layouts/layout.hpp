@@ -111,6 +111,7 @@ std::optional<std::string> refuse_layout(const Layout&, const Model&, const Work
 /// What a framework refuses although the arithmetic allows it: {"megatron": "refuses: ..."}.
 struct FrameworkNote {
   std::string framework, note;
+  std::string word;  // of the layout that it is about: tp, sp, zero, schedule
 };
 std::vector<FrameworkNote> framework_notes(const Layout&, const Model&, const Workload&);
 

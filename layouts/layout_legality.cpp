@@ -34,7 +34,7 @@ Reason ranks(const Question& q) {
   const std::int64_t product = std::int64_t{l.tp} * l.cp * l.pp * l.dp;
   if (q.gpus > 0 && product != q.gpus) return "tp*cp*pp*dp = " + n(product) + ", but there are " + n(q.gpus) + " GPUs";
   const std::int64_t within = std::int64_t{l.tp} * l.cp * l.dp, expert = std::int64_t{l.etp} * l.ep;
-  if (within % expert != 0) {
+  if (within % expert != 0 && q.m.has_moe()) {  // a dense model has a better reason
     return "etp*ep = " + n(expert) + " does not divide the tp*cp*dp = " + n(within) + " ranks of a pipeline stage";
   }
   if (l.shard > 0 && (std::int64_t{l.dp} * l.cp) % l.shard != 0) {
@@ -178,20 +178,20 @@ std::optional<std::string> refuse_layout(const Layout& l, const Model& m, const 
 
 std::vector<FrameworkNote> framework_notes(const Layout& l, const Model& m, const Workload& w) {
   std::vector<FrameworkNote> out;
-  const auto note = [&](const char* framework, const std::string& why) {
-    out.push_back({framework, "refuses: " + why});
+  const auto note = [&](const char* framework, const char* word, const std::string& why) {
+    out.push_back({framework, "refuses: " + why, word});
   };
   for (const Layer& layer : m.layers) {
     const Attention& a = layer.attention;
     if (a.kind != AttentionKind::grouped_query || a.kv_heads % l.tp == 0) continue;
-    note("megatron", "num_query_groups (" + n(a.kv_heads) + ") must be a multiple of tp (" + n(l.tp) + ")");
+    note("megatron", "tp", "num_query_groups (" + n(a.kv_heads) + ") must be a multiple of tp (" + n(l.tp) + ")");
     break;
   }
   if (m.has_moe() && l.tp > 1 && !l.sequence_parallel()) {
-    note("megatron", "experts with tensor parallelism need sequence parallelism in training");
+    note("megatron", "sp", "experts with tensor parallelism need sequence parallelism in training");
   }
   if (l.zero_stage() >= 2)
-    note("megatron", "zero" + n(l.zero_stage()) + " needs Megatron-FSDP; the distributed optimizer is zero1");
+    note("megatron", "zero", "zero" + n(l.zero_stage()) + " needs Megatron-FSDP; the distributed optimizer is zero1");
   if (l.pp == 1) return out;
   ScheduleQuestion q;
   q.ranks = l.pp;
@@ -202,7 +202,7 @@ std::vector<FrameworkNote> framework_notes(const Layout& l, const Model& m, cons
   for (const ScheduleNote& s : schedule_notes(l.schedule_name(), q)) {
     const bool said =
         std::any_of(out.begin(), out.end(), [&](const FrameworkNote& f) { return f.framework == s.framework; });
-    if (s.refuses && !said) out.push_back({s.framework, s.note});
+    if (s.refuses && !said) out.push_back({s.framework, s.note, "schedule"});
   }
   return out;
 }

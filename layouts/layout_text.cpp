@@ -122,19 +122,23 @@ Layout canonical(Layout l) {
   return l;
 }
 
-Layout parse_layout(std::string_view text, std::int64_t gpus, const std::string& where) {
+GivenWords parse_layout_words(std::string_view text, const std::string& where) {
   if (text.size() > kLongestText)
     throw InputError(where, "longer than " + std::to_string(kLongestText) + " characters");
-  Layout l;
-  std::set<std::string, std::less<>> seen;
+  GivenWords out;
   for (const std::string_view token : pieces_of(text, ' ')) {
     if (token.empty()) continue;
     if (const auto equals = token.find('='); equals != std::string_view::npos) {
-      read_valued(l, token, equals, seen, where);
+      read_valued(out.layout, token, equals, out.words, where);
     } else {
-      read_joined(l, token, seen, where);
+      read_joined(out.layout, token, out.words, where);
     }
   }
+  return out;
+}
+
+Layout parse_layout(std::string_view text, std::int64_t gpus, const std::string& where) {
+  auto [l, seen] = parse_layout_words(text, where);
   if (seen.empty()) throw InputError(where, "empty: expected words like \"tp8 pp4 dp16\"");
   fill_dp(l, seen.contains("dp"), gpus, where);
   return canonical(std::move(l));

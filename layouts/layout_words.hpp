@@ -1,6 +1,7 @@
 #pragma once
 // The words of a layout text as two tables: one serves reading, printing and "did you mean". A new word is one row.
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,5 +36,13 @@ struct ValueWord {
   std::string (*show)(const Layout&);  // "" = nothing to print
 };
 std::span<const ValueWord> value_words();
+
+/// The words of a text as they stand, before anything is left out or filled in.
+struct GivenWords {
+  Layout layout;  // these words, defaults elsewhere; not canonical: a word may repeat a default
+  std::set<std::string, std::less<>> words;  // "tp", "zero", "sp" (for nosp too), "schedule", ...
+};
+/// InputError where a word is unknown, out of range or given twice. Empty text: no words.
+GivenWords parse_layout_words(std::string_view text, const std::string& where);
 
 }  // namespace shardplan

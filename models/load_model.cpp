@@ -24,6 +24,8 @@ std::string name_of(std::string_view file) {
 
 Model read_model(const Field& file) {
   if (!file.is_object()) file.fail("expected an object, got " + file.shown());
+  if (file.has("peft_type") || file.has("base_model_name_or_path"))
+    file.fail("not modelled: adapters (LoRA): every weight trains; give the base model's config.json");
   return file.has("schema") ? read_model_file(file) : import_hugging_face(file);
 }
 
@@ -62,8 +64,9 @@ Model load_model(const std::string& name_or_path) {
   if (const std::string reason = why_not_modelled(name_or_path); !reason.empty()) {
     throw InputError("--model", name_or_path + ": not modelled: " + reason);
   }
-  throw InputError("--model",
-                   "unknown model \"" + name_or_path.substr(0, 100) + "\"" + did_you_mean(name_or_path, model_names()));
+  const std::string near = did_you_mean(name_or_path, model_names());
+  throw InputError("--model", "unknown model \"" + name_or_path.substr(0, 100) + "\"" +
+                                  (near.empty() ? ": `shardplan model list` names those built in" : near));
 }
 
 }  // namespace shardplan

@@ -67,4 +67,12 @@ TEST_CASE("the nearest word is found within a third of its length") {
   CHECK(nearest_word("h100-sxmm", std::vector<std::string>{"a100-sxm-80gb", "h100-sxm"}) == "h100-sxm");
   CHECK(nearest_word("llama3_8b", std::vector<std::string>{"llama-2-7b", "llama-3-8b"}) == "llama-3-8b");
   CHECK_FALSE(nearest_word("banana", std::vector<std::string>{"h100-sxm"}));
+  // A digit too few is a shortened version, another digit another model.
+  const std::vector<std::string> models{"llama-2-70b", "llama-3.1-70b", "llama-3.1-8b", "mixtral-8x22b",
+                                        "mixtral-8x7b"};
+  CHECK(nearest_word("llama3-70b", models) == "llama-3.1-70b");
+  CHECK(nearest_word("llama-3-8b", models) == "llama-3.1-8b");
+  CHECK(did_you_mean("mixtral", models) == " (did you mean \"mixtral-8x22b\" or \"mixtral-8x7b\"?)");
+  CHECK(did_you_mean("8x22b", models) == " (did you mean \"mixtral-8x22b\"?)");
+  CHECK(did_you_mean("falcon", models).empty());
 }

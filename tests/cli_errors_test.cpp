@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -209,11 +211,184 @@ TEST_CASE("--for keeps plans and simulations to what a framework takes", "[cli][
       {"plan" + kQuestion + "--fix zero2 --for megatron",
        "--fix: no layout is legal: megatron refuses: zero2 needs Megatron-FSDP; the distributed optimizer is zero1"},
   });
-  const Answer plan = run("plan" + kQuestion + "--for megatron --top 3");
+  const Answer plan = run("plan" + kQuestion + "--any --for megatron --top 3");
   CHECK(plan.code == 0);
   CHECK(plan.text.find(" zero2 needs Megatron-FSDP") != std::string::npos);  // counted among the rejected
   CHECK(plan.text.find(" *\n") == std::string::npos);
   CHECK(plan.text.find("zero2 *") == std::string::npos);
+}
+
+TEST_CASE("plan searches what the stack's framework takes as it is", "[cli]") {
+  const Answer plan = run("plan" + kQuestion + "--top 20");
+  CHECK(plan.code == 0);
+  CHECK(plan.text.find("zero2") == std::string::npos);
+  CHECK(plan.text.find(" *") == std::string::npos);
+  const Answer asked = run("plan" + kQuestion + "--fix zero2 --top 1");  // with the framework's own words
+  CHECK(asked.text.find(" zero2") != std::string::npos);
+  CHECK(asked.text.find("* megatron refuses: zero2 needs Megatron-FSDP") != std::string::npos);
+  // Megatron cannot split 8 KV heads over 16 ranks; who fixes tp16 is answered.
+  const std::string wide =
+      "plan --model llama-3.1-8b --cluster gb200 --gpus 32 --seq-len 4k --global-batch 64 --top 40 ";
+  CHECK(run(wide).text.find("tp16") == std::string::npos);
+  CHECK(run(wide + "--fix tp16").text.find("* megatron refuses: num_query_groups (8)") != std::string::npos);
+}
+
+TEST_CASE("every word of --fix holds", "[cli]") {
+  const std::string plan = "plan --model mixtral-8x7b --cluster h100-sxm --gpus 64 --seq-len 4k --global-batch 256 ";
+  const auto layouts = [&](const std::string& fix) {
+    const Answer answer = run(plan + "--top 3 --format json --fix '" + fix + "'");
+    INFO(answer.text);
+    REQUIRE(answer.code == 0);
+    std::vector<std::string> out;
+    const auto parsed = nlohmann::json::parse(answer.text);
+    for (const auto& p : parsed["plans"]) out.push_back(" " + p["layout"].get<std::string>() + " ");
+    REQUIRE_FALSE(out.empty());
+    return out;
+  };
+  const auto all_have = [&](const std::string& fix, const std::vector<std::string>& words) {
+    for (const std::string& layout : layouts(fix))
+      for (const std::string& word : words) {
+        INFO(fix << ": " << layout);
+        CHECK(layout.find(" " + word + " ") != std::string::npos);
+      }
+  };
+  all_have("tp2xpp4", {"tp2", "pp4"});
+  all_have("tp2,pp4 mbs2", {"tp2", "pp4", "mbs2"});
+  all_have("ep8", {"ep8"});
+  all_have("zero0 tp8", {"zero0", "tp8"});
+  all_have("tp4 schedule=looped-bfs", {"schedule=looped-bfs"});
+  for (const std::string& layout : layouts("nosp"))  // with tensor parallelism and experts Megatron wants sp
+    CHECK((layout.find(" nosp ") != std::string::npos || layout.find(" tp") == std::string::npos));
+  check({
+      {"plan" + kQuestion + "--fix ep8", "--fix: no layout is legal: epN: the model has no experts"},
+      {"plan" + kQuestion + "--fix 'schedule=zb-h1 vpp2'",
+       "--fix: no layout is legal: schedule=zb-h1 has one chunk a rank: vppN needs interleaved-1f1b, looped-bfs or "
+       "interleaved-zb"},
+  });
+}
+
+TEST_CASE("what a plan loses against the best is itemised and sums to the difference", "[cli]") {
+  const Answer answer = run("plan" + kQuestion + "--top 8 --format json");
+  REQUIRE(answer.code == 0);
+  const auto plans = nlohmann::json::parse(answer.text)["plans"];
+  REQUIRE(plans.size() == 8);
+  for (const auto& plan : plans) {
+    const double whole = plan["against_best"]["step_time_s"].get<double>();
+    double sum = 0;
+    for (const auto& item : plan["against_best"]["items_s"]) sum += item.get<double>();
+    CHECK(sum == Approx(whole).margin(1e-9));
+    CHECK(whole == Approx(plan["step_time_s"].get<double>() - plans[0]["step_time_s"].get<double>()).margin(1e-12));
+  }
+  // The printed parts sum to the printed difference, digit for digit.
+  const Answer text = run("plan" + kQuestion + "--top 8");
+  const std::regex line(R"( %, ([+-][0-9.]+) m?s: (.*))"), part(R"([+-][0-9.]+)");
+  int lines = 0;
+  for (auto at = std::sregex_iterator(text.text.begin(), text.text.end(), line); at != std::sregex_iterator(); ++at) {
+    const std::string parts = (*at)[2];
+    double sum = 0;
+    for (auto p = std::sregex_iterator(parts.begin(), parts.end(), part); p != std::sregex_iterator(); ++p)
+      sum += std::stod(p->str());
+    CHECK(sum == Approx(std::stod((*at)[1])).margin(1e-6));
+    ++lines;
+  }
+  CHECK(lines >= 6);
+}
+
+TEST_CASE("--headroom keeps plans away from the edge of memory", "[cli]") {
+  const std::string plan = "plan --model llama-3.1-70b --cluster h100-sxm --gpus 64 --seq-len 8k --global-batch 128 ";
+  const Answer answer = run(plan + "--headroom '10 %' --format json");
+  REQUIRE(answer.code == 0);
+  const auto parsed = nlohmann::json::parse(answer.text);
+  for (const auto& p : parsed["plans"])
+    CHECK(p["memory"]["peak_bytes"].get<double>() <= 0.9 * p["memory"]["capacity_bytes"].get<double>());
+  CHECK(run(plan + "--headroom 100%").code == 2);
+  const Answer none = run(plan + "--headroom '78 GiB'");
+  CHECK(none.code == 1);
+  CHECK(none.text.find("smallest shortfall") != std::string::npos);
+}
+
+TEST_CASE("--stack takes a file with a stack of one's own", "[cli][errors]") {
+  write("mine.json", R"({"name": "mine", "source": "ours", "base": "megatron-core", "loss_bytes_per_logit": 90,
+                         "zero_stages": [1]})");
+  write("no_base.json", R"({"name": "mine", "source": "ours"})");
+  write("base.json", R"({"name": "mine", "source": "ours", "base": "megatron-cor"})");
+  write("taken.json", R"({"name": "nanotron", "source": "ours", "base": "megatron-core"})");
+  write("member.json", R"({"name": "mine", "source": "ours", "base": "megatron-core", "tp_overlapp": "none"})");
+  write("schedule.json", R"({"name": "mine", "source": "ours", "base": "megatron-core", "schedules": ["1f1"]})");
+  const std::string one = "simulate" + kQuestion + "--layout 'tp8' --stack ";
+  const Answer mine = run_there(one + "mine.json");
+  CHECK(mine.code == 0);
+  CHECK(mine.text.find("(stack mine, ") != std::string::npos);
+  const auto step = [&](const std::string& stack) {
+    return nlohmann::json::parse(run_there(one + stack + " --format json").text)["step_time_s"].get<double>();
+  };
+  CHECK(step("mine.json") > step("megatron-core"));  // five times its traffic in the loss
+  CHECK(run_there("memory" + kQuestion + "--layout tp8 --stack mine.json").text.find("stack mine") !=
+        std::string::npos);
+  CHECK(run_there("plan" + kQuestion + "--top 2 --stack mine.json").code == 0);
+  check({
+      {one + "gone.json", "gone.json: no such file"},
+      {one + "no_base.json",
+       "no_base.json: /: \"base\" is missing: the built-in stack that this one differs from: expected cpu-executor, "
+       "internevo, llama3, llm-foundry, megatron-bridge, megatron-core, megatron-core-0.14, megatron-core-moe, "
+       "megatron-deepspeed, megatron-deepspeed-bloom, megatron-lm-2020, megatron-lm-2021, megatron-lm-2022, nanotron, "
+       "nemo-24.07, nemo-mlperf or torchtitan"},
+      {one + "base.json", "base.json: /base: unknown stack \"megatron-cor\" (did you mean \"megatron-core\"?)"},
+      {one + "taken.json", "taken.json: /name: \"nanotron\" is a built-in stack: choose another name"},
+      {one + "member.json", "member.json: /tp_overlapp: unknown member (did you mean \"tp_overlap\"?)"},
+      {one + "schedule.json", "schedule.json: /schedules/0: unknown word \"1f1\" (did you mean \"1f1b\"?)"},
+  });
+}
+
+TEST_CASE("only the stack's own framework speaks in text", "[cli]") {
+  for (const char* verb : {"memory", "simulate"}) {
+    const Answer answer = run(verb + kQuestion + "--layout 'tp2 pp4 schedule=zb-h1'");
+    CHECK(answer.code == 0);
+    CHECK(answer.text.find("megatron refuses: has no schedule zb-h1") != std::string::npos);
+    CHECK(answer.text.find("pytorch") == std::string::npos);
+    CHECK(answer.text.find("deepseek") == std::string::npos);
+  }
+}
+
+TEST_CASE("bytes are whole numbers in every answer", "[cli]") {
+  const auto walk = [](const nlohmann::json& value, const std::string& at, const auto& self) -> void {
+    if (value.is_object() || value.is_array()) {
+      for (const auto& [key, member] : value.items()) self(member, key, self);
+      return;
+    }
+    const bool bytes = at == "bytes" || (at.size() > 6 && at.substr(at.size() - 6) == "_bytes");
+    INFO(at << " = " << value.dump());
+    if (bytes) CHECK(!value.is_number_float());
+    for (const char* term : {"weights", "gradients", "optimizer", "activations", "allocated", "reserved", "device"})
+      if (at == term) CHECK(!value.is_number_float());
+  };
+  for (const std::string& arguments :
+       {"memory" + kQuestion + "--layout 'tp2 pp4 zero1' --explain peak", "plan" + kQuestion + "--top 1",
+        "simulate" + kQuestion + "--layout 'tp2 pp4' --explain",
+        std::string("experts --model mixtral-8x7b --cluster h100-sxm --gpus 8 --ep 8 --tokens-per-gpu 1000"),
+        std::string("collective --op all-reduce --bytes 1.5MB --ranks 16 --cluster dgx-h100"),
+        std::string("kernel copy --gpu h100-sxm --bytes 1.5MB")}) {
+    const Answer answer = run(arguments + " --format json 2>/dev/null", "");
+    INFO(arguments);
+    REQUIRE(answer.code == 0);
+    auto parsed = nlohmann::json::parse(answer.text);
+    parsed.erase("exposed_s");
+    if (parsed.contains("plans"))
+      for (auto& p : parsed["plans"])
+        for (const char* seconds : {"exposed_s", "breakdown_s", "against_best"}) p.erase(seconds);
+    parsed.erase("breakdown_s");
+    parsed.erase("critical_path");
+    walk(parsed, "", walk);
+  }
+}
+
+TEST_CASE("what is not built says so", "[cli][errors]") {
+  const Answer serve = run("serve --model llama-3.1-8b");
+  CHECK(serve.code == 2);
+  CHECK(serve.text.find("error: serve: not built: serving") == 0);
+  write("adapter.json", R"({"peft_type": "LORA", "r": 16})");
+  check({{"model show adapter.json",
+          "adapter.json: /: not modelled: adapters (LoRA): every weight trains; give the base model's config.json"}});
 }
 
 TEST_CASE("a collective of one rank has nobody to exchange with", "[cli][errors]") {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <sstream>
 
 #include "base/errors.hpp"
+#include "layouts/layout_words.hpp"
 #include "sim/schedules.hpp"
 
 namespace shardplan {
@@ -28,14 +28,17 @@ void erase_all(std::string& text, const std::string& what) {
   for (auto at = text.find(what); at != std::string::npos; at = text.find(what)) text.erase(at, what.size());
 }
 
-/// One word of a refusal, for counting: the sentence without its numbers. Digits before a letter belong to a name
-/// (1f1b).
+/// One word of a refusal, for counting: the sentence without its numbers. Digits before a letter or after a dash and a
+/// letter belong to a name (1f1b, zb-h1).
 std::string reason_kind(const std::string& reason) {
   const std::string digits = "0123456789";
   std::string out;
   for (std::size_t at = 0; at < reason.size();) {
     const std::size_t end = std::min(reason.find_first_not_of(digits, at), reason.size());
-    const bool name = end < reason.size() && std::isalpha(static_cast<unsigned char>(reason[end])) != 0;
+    const auto letter = [&](std::size_t i) {
+      return i < reason.size() && std::isalpha(static_cast<unsigned char>(reason[i])) != 0;
+    };
+    const bool name = letter(end) || (at >= 2 && letter(at - 1) && reason[at - 2] == '-');
     if (end > at) out += name ? reason.substr(at, end - at) : "N";
     if (end < reason.size()) out += reason[end];
     at = end + 1;
@@ -79,12 +82,20 @@ class Enumerator {
     return divisors(space_.gpus / (static_cast<std::int64_t>(tp) * cp), model_.layer_count() + 2);
   }
 
+  /// More than eight sequences only while they are short: beyond 32k tokens a rank no kernel gets faster.
+  std::vector<int> microbatch_sizes(int cp) const {
+    constexpr std::int64_t kEnoughTokens = 32768;
+    std::vector<int> out{1, 2, 4, 8};
+    for (int mbs = 16; mbs <= 64 && mbs * workload_.seq_len / cp <= kEnoughTokens; mbs *= 2) out.push_back(mbs);
+    return out;
+  }
+
   void with_degrees(int tp, int cp, int pp) {
     const std::int64_t model_ranks = static_cast<std::int64_t>(tp) * cp * pp;
     if (space_.gpus % model_ranks != 0) return;
     const auto dp = static_cast<int>(space_.gpus / model_ranks);
     if (space_.is_fixed("dp") && dp != space_.fixed.dp) return;
-    for (const int mbs : choices("mbs", space_.fixed.mbs, {1, 2, 4, 8})) {
+    for (const int mbs : choices("mbs", space_.fixed.mbs, microbatch_sizes(cp))) {
       if (workload_.global_batch % (static_cast<std::int64_t>(dp) * mbs) != 0) {
         ++refused_["global batch is no multiple of dp x mbs"];
         continue;
@@ -134,8 +145,8 @@ class Enumerator {
 
   void with_schedule(const Layout& layout) {
     if (space_.is_fixed("schedule") || space_.is_fixed("vpp")) {
-      if (space_.is_fixed("schedule") && !space_.is_fixed("vpp") && layout.schedule_name() == "interleaved-1f1b")
-        return with_chunks(layout);
+      const ScheduleRow& row = find_schedule(layout.schedule_name());
+      if (!space_.is_fixed("vpp") && row.default_chunks > 1 && !row.fixed_chunks) return with_chunks(layout);
       return with_recompute(layout);
     }
     if (layout.pp == 1) return with_recompute(layout);
@@ -197,15 +208,24 @@ class Enumerator {
       ++refused_["interleaved-1f1b: micro-batches are no multiple of pp"];
       return;
     }
-    if (!space_.framework.empty()) {
-      for (const FrameworkNote& note : framework_notes(layout, model_, workload_)) {
-        if (note.framework != space_.framework) continue;
-        ++refused_[note.framework + " " + note.note];
-        return;
-      }
+    for (const FrameworkNote& note : framework_notes(layout, model_, workload_)) {
+      if (!refuses(note)) continue;
+      ++refused_[note.framework + " " + note.note];
+      return;
     }
     c.ladder = space_.is_fixed("recompute") ? std::vector<Layout>{layout} : ladder(layout);
     out_.push_back(std::move(c));
+  }
+
+  /// --for asks for what one framework takes. Otherwise the stack's own framework decides, unless everything is opened
+  /// or the user fixed the very word that it refuses: that is answered, with its note.
+  bool refuses(const FrameworkNote& note) const {
+    if (!space_.framework.empty()) return note.framework == space_.framework;
+    if (space_.any || note.framework != stack_.framework) return false;
+    if (note.word == "zero") return false;  // the stack's own list of stages says more
+    if (note.word == "schedule")
+      return !space_.is_fixed("schedule") && !space_.is_fixed("vpp") && !space_.is_fixed("group");
+    return !space_.is_fixed(note.word.c_str());
   }
 
   /// Recomputation from the cheapest to the most thorough; every step keeps less and repeats more.
@@ -252,16 +272,10 @@ SearchSpace parse_fixed(const std::string& text, std::int64_t gpus, const std::s
   SearchSpace space;
   space.gpus = gpus;
   if (text.empty()) return space;
-  space.fixed = parse_layout(text, 0, where);
-  std::string spaced = text;
-  for (char& c : spaced)
-    if (c == ',') c = ' ';
-  std::istringstream words(spaced);
-  std::string word;
-  while (words >> word) {
-    const auto stop = std::find_if(word.begin(), word.end(), [](char c) { return c == '=' || (c >= '0' && c <= '9'); });
-    space.fixed_words.emplace_back(word.begin(), stop);
-  }
+  auto [layout, words] = parse_layout_words(text, where);
+  if (words.empty()) throw InputError(where, "empty: expected words like \"tp8 pp4\"");
+  space.fixed = std::move(layout);
+  space.fixed_words.assign(words.begin(), words.end());
   return space;
 }
 

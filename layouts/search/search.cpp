@@ -92,8 +92,9 @@ class Search {
     asked.redundant = q_.options.routing.redundant;
     for (const Layout& layout : c.ladder) {
       MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, asked, slices, flight);
-      if (!memory.fits) {
-        note_shortfall(layout, memory);
+      const double over = memory.peak_bytes() - (1 - q_.headroom) * memory.capacity_bytes;
+      if (over > 0) {
+        note_shortfall(layout, memory, over);
         continue;
       }
       Open o{layout, std::move(memory), 0, layout_text(layout)};
@@ -106,11 +107,12 @@ class Search {
     ++answer_.rejected["does not fit in memory"];
   }
 
-  void note_shortfall(const Layout& layout, const MemoryReport& memory) {
-    const double bytes = memory.shortfall->bytes;
+  void note_shortfall(const Layout& layout, const MemoryReport& memory, double bytes) {
     if (answer_.shortfall && answer_.shortfall->bytes <= bytes) return;
-    answer_.shortfall =
-        PlanAnswer::Shortfall{layout, memory.shortfall->rank, std::string(term_name(memory.shortfall->term)), bytes};
+    const RankMemory& fullest = memory.ranks[static_cast<std::size_t>(memory.peak_rank)];
+    const auto largest = std::max_element(fullest.terms.begin(), fullest.terms.end()) - fullest.terms.begin();
+    answer_.shortfall = PlanAnswer::Shortfall{layout, memory.peak_rank,
+                                              std::string(term_name(static_cast<MemoryTerm>(largest))), bytes};
   }
 
   bool cannot_enter(double bound) const {

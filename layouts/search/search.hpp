@@ -25,6 +25,7 @@ struct PlanQuestion {
   MemoryOptions memory;
   Objective objective = Objective::step_time;
   int top = 10;
+  double headroom = 0;      // share of the GPU's memory that a plan must leave free
   bool exhaustive = false;  // replay every layout that fits: the bound prunes nothing
   std::function<void(std::int64_t done, std::int64_t all)> progress;  // may be empty
 };

@@ -25,18 +25,46 @@ std::string joined(const std::vector<std::string>& list) {
   return out;
 }
 
-/// The words that differ: "pp4 dp32 instead of pp8 dp16".
+/// "zero" of "zero3", "recompute" of "recompute=full".
+std::string name_of(const std::string& word) {
+  return word.substr(0, std::min(word.find_first_of("=0123456789"), word.size()));
+}
+
+/// The word of this name as `l` has it, where its canonical text leaves it out; "" where no default has a word.
+std::string silent_word(const std::string& name, const Layout& l) {
+  if (name == "zero") return "zero" + std::to_string(l.zero_stage());
+  if (name == "nosp") return "sp";
+  if (name == "recompute") return "recompute=none";
+  if (name == "schedule") return "schedule=" + l.schedule_name();
+  for (const char* degree : {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "mbs"})
+    if (name == degree) return name + "1";
+  return "";
+}
+
+/// The words that differ: "pp4 dp32 instead of pp8 dp16". A default that one of the texts leaves out is named.
 std::string difference(const Layout& from, const Layout& to) {
   const std::vector<std::string> before = words(from), after = words(to);
-  const auto only = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
-    std::vector<std::string> out;
-    for (const std::string& w : a)
-      if (std::find(b.begin(), b.end(), w) == b.end()) out.push_back(w);
-    return joined(out);
+  std::vector<std::string> added, gone;
+  const auto lists = [](const std::vector<std::string>& list, const std::string& word) {
+    return std::find(list.begin(), list.end(), word) != list.end();
   };
-  const std::string added = only(after, before), gone = only(before, after);
-  if (added.empty()) return "without " + gone;
-  return added + (gone.empty() ? "" : " instead of " + gone);
+  const auto names = [](const std::vector<std::string>& list, const std::string& name) {
+    return std::any_of(list.begin(), list.end(), [&](const std::string& w) { return name_of(w) == name; });
+  };
+  for (const std::string& word : after) {
+    const std::string silent = names(before, name_of(word)) ? "" : silent_word(name_of(word), from);
+    if (word == silent || lists(before, word)) continue;
+    added.push_back(word);
+    if (!silent.empty() && name_of(word) != "dp") gone.push_back(silent);
+  }
+  for (const std::string& word : before) {
+    const std::string silent = names(after, name_of(word)) ? "" : silent_word(name_of(word), to);
+    if (word == silent || lists(after, word)) continue;
+    gone.push_back(word);
+    if (!silent.empty()) added.push_back(silent);
+  }
+  if (added.empty()) return "without " + joined(gone);
+  return joined(added) + (gone.empty() ? "" : " instead of " + joined(gone));
 }
 
 class ChangeTrial {

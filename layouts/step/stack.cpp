@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include "base/errors.hpp"
 #include "base/field.hpp"
 #include "base/suggest.hpp"
+#include "sim/schedules.hpp"
 
 namespace shardplan {
 namespace {
@@ -37,6 +39,23 @@ void read_word(const Field& f, const char* key, E& out,
     known.emplace_back(name);
   }
   member->fail("unknown word " + member->shown() + did_you_mean(text, known));
+}
+
+std::string known_word(const Field& f, const std::vector<std::string>& known) {
+  const std::string text = f.text();
+  if (std::find(known.begin(), known.end(), text) == known.end())
+    f.fail("unknown word " + f.shown() + did_you_mean_or_list(text, known));
+  return text;
+}
+
+std::vector<std::string> framework_words() {
+  return {"megatron", "pytorch", "deepspeed", "nanotron", "internevo", "shardplan"};
+}
+
+std::vector<std::string> schedule_words() {
+  std::vector<std::string> out;
+  for (const ScheduleRow& row : schedules()) out.emplace_back(row.name);
+  return out;
 }
 
 Field embedded(const char* name) {
@@ -85,7 +104,7 @@ void read_into(Stack& s, const Field& f) {
   const auto number = [&](const char* key, double& out) {
     if (const auto v = f.find(key)) out = v->positive();
   };
-  if (const auto v = f.find("framework")) s.framework = v->text();
+  if (const auto v = f.find("framework")) s.framework = known_word(*v, framework_words());
   read_word(f, "elementwise", s.elementwise,
             {{"eager", Elementwise::eager},
              {"fused", Elementwise::fused},
@@ -133,7 +152,7 @@ void read_into(Stack& s, const Field& f) {
   if (const auto v = f.find("fsdp_prefetch")) s.fsdp_prefetch = static_cast<int>(v->count(0, 64));
   if (const auto v = f.find("schedules")) {
     s.schedules.clear();
-    for (std::size_t i = 0; i < v->size(); ++i) s.schedules.push_back(v->item(i).text());
+    for (std::size_t i = 0; i < v->size(); ++i) s.schedules.push_back(known_word(v->item(i), schedule_words()));
   }
   if (const auto v = f.find("zero_stages")) {
     s.zero_stages.clear();
@@ -154,6 +173,7 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
         s = found->second;
       }
       read_into(s, f);
+      s.built_in = s.name;
       out[s.name] = s;
     }
     const Field constants = embedded(constants_file(from)).at("stacks");
@@ -227,11 +247,42 @@ std::string family_key(const Gpu& gpu) {
   return !gpu.calibration.empty() ? gpu.calibration : (!gpu.sibling.empty() ? gpu.sibling : gpu.name);
 }
 
-Stack load_stack(const std::string& name, const std::string& where, ConstantSet set) {
+namespace {
+
+bool is_path(const std::string& name) {
+  std::error_code error;
+  return name.find('/') != std::string::npos || name.ends_with(".json") ||
+         std::filesystem::is_regular_file(name, error);
+}
+
+/// The base's constants are kept, its spread is not: no run of this stack was ever measured.
+Stack read_stack_file(const std::string& path, ConstantSet set) {
+  const Field f = Field::read(path);
+  if (!f.is_object()) f.fail("expected one stack as an object, got " + f.shown());
+  if (f.has("stacks")) f.fail("a list of stacks: expected one object of it, with \"base\"");
+  const auto base = f.find("base");
+  if (!base)
+    f.fail("\"base\" is missing: the built-in stack that this one differs from" +
+           did_you_mean_or_list("", stack_names()));
+  const std::string name = base->text();
   const auto found = all_stacks(set).find(name);
   if (found == all_stacks(set).end())
-    throw InputError(where, "unknown stack \"" + name + "\"" + did_you_mean_or_list(name, stack_names()));
-  return found->second;
+    base->fail("unknown stack " + base->shown() + did_you_mean_or_list(name, stack_names()));
+  Stack s = found->second;
+  read_into(s, f);
+  if (all_stacks(set).contains(s.name))
+    f.at("name").fail(f.at("name").shown() + " is a built-in stack: choose another name");
+  s.constants.fit_rows = 0;
+  return s;
+}
+
+}  // namespace
+
+Stack load_stack(const std::string& name, const std::string& where, ConstantSet set) {
+  const auto found = all_stacks(set).find(name);
+  if (found != all_stacks(set).end()) return found->second;
+  if (is_path(name)) return read_stack_file(name, set);
+  throw InputError(where, "unknown stack \"" + name.substr(0, 60) + "\"" + did_you_mean_or_list(name, stack_names()));
 }
 
 std::vector<std::string> stack_names() {

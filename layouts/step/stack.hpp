@@ -1,6 +1,7 @@
 #pragma once
 // What a software stack does with a layout: which work it fuses, what it hides, and what it costs the host. Data in
 // layouts/data/stacks.json; the few fitted constants carry their unit there.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -100,6 +101,12 @@ struct Stack {
 
   /// "megatron-bridge 26.06".
   std::string shown() const { return release.empty() ? name : name + " " + release; }
+
+  std::string built_in;  // whose memory figures it has: its own name, or of a stack from a file the base's
+
+  bool runs_zero(int stage) const {
+    return zero_stages.empty() || std::find(zero_stages.begin(), zero_stages.end(), stage) != zero_stages.end();
+  }
 };
 
 /// One constant that can be fitted: where it belongs, its name, unit, starting value and range.
@@ -125,7 +132,8 @@ struct MachineConstantRow {
 };
 std::span<const MachineConstantRow> machine_constant_rows();
 
-/// A stack by name; InputError with "did you mean". `where` names the option.
+/// A stack by name, or from a file with one object like those of data/stacks.json, whose `base` is a built-in stack;
+/// InputError with "did you mean". `where` names the option.
 Stack load_stack(const std::string& name, const std::string& where, ConstantSet = ConstantSet::all);
 std::vector<std::string> stack_names();
 /// Says which release of the stack runs; one that was not fitted is taken as the mean of the others.

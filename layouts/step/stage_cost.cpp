@@ -120,6 +120,7 @@ class StagePricer {
   void add(StageCost& out, const LayerCost& layer) {
     out.forward += layer.forward;
     out.input_grad += layer.recompute;
+    out.recompute += layer.recompute;
     out.input_grad += layer.input_grad;
     out.weight_grad += layer.weight_grad;
     out.forward_a2a += layer.forward_a2a;

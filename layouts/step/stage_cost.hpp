@@ -24,6 +24,7 @@ LocalParameters local_embedding(const Model&, const Layout&);
 /// One virtual stage: seconds of its passes with everything that is exposed inside them.
 struct StageCost {
   Cost forward, input_grad, weight_grad;  // input_grad starts with the recomputed work
+  Cost recompute;                         // the part of input_grad that is recomputed
   double backward_s = 0;                  // input_grad and weight_grad as one pass
   double forward_s = 0, input_grad_s = 0, weight_grad_s = 0;
   double forward_a2a = 0, backward_a2a = 0;  // all-to-all seconds inside, that an overlapped pair can hide

@@ -61,6 +61,13 @@ double longest_documents(const StepQuestion& q, const Cost& busiest, std::int64_
   return expected_largest(q.layout.dp) * mask.sd / mask.share / std::sqrt(sequences) * busiest.part(Part::attention);
 }
 
+/// The stage whose recomputed work lies in this pass, or nothing.
+const StageCost* recomputed_by(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
+  if (q.layout.recompute == Recompute::none) return nullptr;
+  if (pass.kind == PassKind::backward || pass.kind == PassKind::input_grad) return &p.stage(pass.stage);
+  return pass.kind == PassKind::overlapped ? &p.stage(pass.stage2) : nullptr;
+}
+
 }  // namespace
 
 double step_lower_bound(const StepQuestion& q) {
@@ -144,6 +151,8 @@ StepReport simulate_step(const StepQuestion& q) {
     const PassWork work = work_of(q, p, p.order().passes[busiest][i]);
     const double times = p.times_run(busiest, i);
     out.busiest.add(work.device, times);
+    if (const StageCost* again = recomputed_by(q, p, p.order().passes[busiest][i]))
+      out.recompute.add(again->recompute, times);
     out.launch_s += times * work.launch;
     out.blocking_s += times * work.sends;
   }

@@ -70,7 +70,8 @@ struct StepReport {
   double fixed_s = 0;
   double over_ideal = 0, over_total = 0, window = 0;
   std::int64_t microbatches = 0;
-  Cost busiest;  // device seconds of all passes of the busiest rank, what overlapped pairs hide taken off
+  Cost busiest;    // device seconds of all passes of the busiest rank, what overlapped pairs hide taken off
+  Cost recompute;  // what of it runs again in the backward pass
   // busy_s = busiest.device() + launch_s + blocking_s + jitter_s
   double launch_s = 0;  // host launches that the device waited for, bookkeeping of passes
   Scatter scatter = Scatter::dense;
