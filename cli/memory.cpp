@@ -78,7 +78,7 @@ Answer answer(const Options& o) {
   a.layout = parse_layout(o.common.layout, gpus, "--layout");
   a.workload = read_workload(o.common);
   a.precision = o.common.precision;
-  a.stack = load_stack(o.common.stack, "--stack");
+  a.stack = read_stack(o.common);
   a.options = read_memory_options(o.common, a.stack);
   if (!o.common.recipe.empty()) find_recipe(o.common.recipe, "--recipe");
   if (const auto reason = refuse_layout(a.layout, a.model, a.workload, gpus)) throw InputError("--layout", *reason);
