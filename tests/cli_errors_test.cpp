@@ -262,8 +262,8 @@ TEST_CASE("every word of --fix holds", "[cli]") {
   check({
       {"plan" + kQuestion + "--fix ep8", "--fix: no layout is legal: epN: the model has no experts"},
       {"plan" + kQuestion + "--fix 'schedule=zb-h1 vpp2'",
-       "--fix: no layout is legal: schedule=zb-h1 has one chunk a rank: vppN needs interleaved-1f1b, looped-bfs or "
-       "interleaved-zb"},
+       "--fix: no layout is legal: schedule=zb-h1 has one chunk a rank: vppN needs an interleaved schedule, such as "
+       "interleaved-1f1b or looped-bfs"},
   });
 }
 
