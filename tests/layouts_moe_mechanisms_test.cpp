@@ -1,9 +1,11 @@
 // What single mechanisms of expert parallelism are worth, against published pairs of runs that differ in nothing else.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <map>
 #include <string>
 
+#include "layouts/expert_layer.hpp"
 #include "layouts/precision.hpp"
 #include "layouts/score_runs.hpp"
 #include "layouts/step/price.hpp"
@@ -87,6 +89,61 @@ TEST_CASE(
   CHECK(saved < 2.3 * published);
   // Weight gradients in one block with their inputs' leave less to hide under.
   CHECK(simulate_step(qwen.ask(words + "1f1b delay-wgrad=0", 4096, 2048)).step_time_s >= pairs * (1 - 1e-12));
+}
+
+TEST_CASE("CUDA graphs of modules take their launches from the host, and no others", "[experts]") {
+  // One sequence of 512 tokens a pass: the host's launches hold the step.
+  const Qwen qwen;
+  const auto seconds = [&](const std::string& graphs) {
+    return simulate_step(qwen.ask("pp8 dp32 ep8 zero1 transport=deepep cuda-graphs=" + graphs, 512, 256)).step_time_s;
+  };
+  const double none = seconds("none"), attention = seconds("modules:attn"), router = seconds("modules:moe_router"),
+               both = seconds("modules:attn,moe_router,moe_preprocess"), layer = seconds("per-layer"),
+               full = seconds("full");
+  CHECK(attention < none);
+  CHECK(router < none);
+  CHECK(both < std::min(attention, router));
+  CHECK(layer < both);
+  CHECK(full < layer);
+  CHECK(seconds("modules:mlp") == Approx(none).epsilon(1e-12));  // no layer has one
+}
+
+TEST_CASE("the factor of a fabric's collectives multiplies NCCL's all-to-all, not DeepEP's measured kernels",
+          "[experts]") {
+  Qwen qwen;
+  const auto exchange = [&](const std::string& transport) {
+    const StepQuestion q = qwen.ask("tp2 pp8 vpp4 ep32 dp16 transport=" + transport, 4096, 2048);
+    const ExpertTraffic t = StepPricer(q).expert_traffic(*qwen.model.layers.back().moe, 2048, qwen.model.hidden,
+                                                         groups_of(q.layout, qwen.pricer.cluster()));
+    return t.dispatch.seconds + t.combine.seconds;
+  };
+  const double nccl = exchange("nccl"), deepep = exchange("deepep");
+  MachineConstants slower = qwen.pricer.constants();
+  slower.network_factor *= 2;
+  qwen.pricer.set_constants(slower);
+  CHECK(exchange("nccl") == Approx(2 * nccl).epsilon(1e-12));
+  CHECK(exchange("deepep") == Approx(deepep).epsilon(1e-12));
+}
+
+TEST_CASE("permutations move what the transport leaves to them", "[experts]") {
+  const Model model = load_model("qwen3-235b-a22b");
+  ExpertLoadQuestion q;
+  q.moe = &*model.layers.back().moe;
+  q.hidden = model.hidden;
+  q.tokens_per_rank = 4096;
+  q.ep = 8;
+  const auto rows = [&](ExpertTransport transport) {
+    q.transport = transport;
+    return permuted_rows_per_pair(q, expert_load(q));
+  };
+  // 16 experts a rank: 8 copies and their sum, and all sorted by expert and back. DeepEP: 5.3 of 8 ranks get a token
+  // once.
+  CHECK(rows(ExpertTransport::nccl) == Approx(2 * (1 + 1.0 / 8) + 4));
+  CHECK(rows(ExpertTransport::deepep) == Approx(2 * (1 + expert_load(q).distinct_ranks / 8)));
+  CHECK(rows(ExpertTransport::deepep) < 4);
+  q.ep = 128;  // one expert a rank: nothing to sort
+  q.ranks_per_node = 8;
+  CHECK(rows(ExpertTransport::nccl) == Approx(2 * (1 + 1.0 / 8)));
 }
 
 TEST_CASE("the published ablations of expert parallelism have the right sign", "[experts][measured]") {

@@ -102,6 +102,11 @@ void attention_core(LayerBuilder& b, const Attention& a, const Groups& groups) {
   b.communicate_backward(Part::cp, left(scaled(message, 2), backward), cp - 1);  // K, V and their gradients
 }
 
+/// Operators of Megatron's latent attention between its up-projections and the attention itself that no price has:
+/// compressed keys and rotary part split, up-projected keys and values split, made contiguous, the shared key expanded
+/// (transformer/multi_latent_attention.py with its fused rotation).
+constexpr int kLatentOperators = 4;
+
 }  // namespace
 
 void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, DataType linear) {
@@ -111,6 +116,7 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
   const std::int64_t h = b.question().model->hidden, tp = layout.tp;
   const ElementwiseTraffic traffic = elementwise_traffic(b.elementwise_mode());
   const TpTraffic t = tp_traffic(b, groups, linear);
+  b.begin(LayerPart::attention);
   constexpr int kProducts = 3;  // Q, K and V of the same input; with latent attention their up-projections
 
   b.elementwise(Module::layernorm, MemoryKernel::norm, local * static_cast<double>(h) * traffic.norm,
@@ -134,6 +140,8 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
     // Keys are joined from their compressed and rotary parts: written and read once more.
     b.elementwise(Module::mla_up_proj, MemoryKernel::copy, m * static_cast<double>(a.key_width() / tp) * 4,
                   m * static_cast<double>(a.key_width() / tp) * 4);
+    if (b.stack().framework == "megatron") b.launch_forward(Module::mla_up_proj, kLatentOperators);
+    if (b.stack().framework == "megatron") b.launch_backward(kLatentOperators);
   } else {
     const std::int64_t kv = std::max<std::int64_t>(a.kv_heads / tp, 1) * a.head_dim;
     const std::int64_t n = a.query_width() / tp + 2 * kv;

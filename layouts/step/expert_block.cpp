@@ -9,19 +9,38 @@
 namespace shardplan {
 namespace {
 
+/// Operators that the host launches around the products of an MoE layer, forward and backward. Counted in Megatron core
+/// (transformer/moe: router.py, moe_utils.py, token_dispatcher.py, fused_a2a.py), fused permutations, unfused router,
+/// auxiliary loss on; views and collectives are not counted.
+///   router: input and weight to FP32; scores; top-k, and its probabilities and map scattered into empty tensors (6);
+///     normalised; the loss's own scores, top-k and map (5), counts, mean probabilities, their product and its scaling
+///     (6), one for its gradient. Backward: scores and scatters of both paths, the loss's product, two casts.
+///   preprocess: counts by expert, gathered, reshaped, summed and sliced, copied to the host; DeepEP and HybridEP:
+///   top-k of
+///     the map, its layout over ranks and nodes, the notification.
+///   permutes: two with their row maps and probabilities, and the chunks of each source rank sorted by expert, or the
+///     map of what arrived.
+constexpr int kRouterForward = 22, kRouterBackward = 15;
+constexpr int kNcclPreprocess = 10, kFusedPreprocess = 6;
+constexpr int kPermutes = 6;
+
 void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int64_t>& tokens, DataType linear) {
   const std::int64_t h = b.question().model->hidden, width = moe.width / b.layout().etp;
-  // One launch an expert and product: Transformer Engine's grouped linear layer loops over streams.
-  const int launches = static_cast<int>(tokens.size());
+  // Transformer Engine's grouped linear layer is one operator that loops over the experts' products, and over the casts
+  // of their inputs; PyTorch's is one kernel.
+  const bool loops = b.stack().framework != "pytorch";
+  const int kernels = loops ? static_cast<int>(tokens.size()) * (b.price().narrow(linear) ? 2 : 1) : 0;
   const auto product = [&](std::int64_t n, std::int64_t k) {
     GroupedGemm g{tokens, n, k, linear, GemmPass::forward, false};
-    b.add_forward(Module::experts, Part::experts, b.price().grouped(g), 1, launches);
+    b.add_forward(Module::experts, Part::experts, b.price().grouped(g));
+    b.loop_forward(Module::experts, kernels);
     g.pass = GemmPass::input_grad;
     b.cost().input_grad.add(Part::experts, b.price().grouped(g));
     g.pass = GemmPass::weight_grad;
     g.accumulate_fp32 = b.stack().fp32_accumulate;
     b.cost().weight_grad.add(Part::experts, b.price().grouped(g));
-    b.launch_backward(2 * launches);
+    b.launch_backward(2);
+    b.loop_backward(2 * kernels);
   };
   double rows = 0;
   for (const std::int64_t n : tokens) rows += static_cast<double>(n);
@@ -45,19 +64,19 @@ void expert_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataTyp
   const std::int64_t h = b.question().model->hidden;
   // Each rank of a tensor group routes its own slice of the sequence (Megatron requires sequence parallelism here).
   const double local = layout.tp > 1 ? b.tokens() / layout.tp : b.tokens();
+  const bool nccl = layout.transport.value_or(Transport::nccl) == Transport::nccl;
+  b.begin(LayerPart::router);
   b.linear(Module::moe_other, Part::gemm, local, moe.experts, h, b.price().wide_type(), 0, 0, false);
   b.elementwise(Module::moe_other, MemoryKernel::norm, local * static_cast<double>(moe.experts) * 20,
-                local * static_cast<double>(moe.experts) * 12, 8);
+                local * static_cast<double>(moe.experts) * 12, 1);
+  b.launch_forward(Module::moe_other, kRouterForward - 1);
+  b.launch_backward(kRouterBackward - 1);
   b.mark_attention();
-  // Rows gathered into expert order and back: read and written once each way, forward and backward.
-  const double moved = local * static_cast<double>(moe.top_k * h) * 2;
-  b.elementwise(Module::moe_other, MemoryKernel::permute, 2 * 2 * moved, 2 * 2 * moved, 6);
-
-  const ExpertTraffic exchange = b.price().expert_traffic(moe, local, h, groups);
   double hidden = 0;
   const EpOverlap overlap = layout.ep_overlap.value_or(EpOverlap::none);
   double shared_seconds = 0;
   if (moe.shared_width > 0) {
+    if (overlap != EpOverlap::none) b.begin(LayerPart::experts);
     const std::int64_t width = std::max<std::int64_t>(1, moe.shared_width / layout.tp);
     shared_seconds =
         b.price()
@@ -66,6 +85,12 @@ void expert_block(LayerBuilder& b, const Moe& moe, const Groups& groups, DataTyp
     mlp_products(b, b.tokens(), width, moe.gated, linear, Module::shared_experts, Part::gemm,
                  tp_traffic(b, groups, linear));
   }
+  b.begin(LayerPart::preprocess);
+  b.launch_forward(Module::moe_other, nccl ? kNcclPreprocess : kFusedPreprocess);
+  b.begin(LayerPart::experts);
+  const ExpertTraffic exchange = b.price().expert_traffic(moe, local, h, groups);
+  const double permuted = 2 * exchange.permuted_rows * static_cast<double>(h);  // bytes of 16-bit rows
+  b.elementwise(Module::moe_other, MemoryKernel::permute, permuted, permuted, kPermutes);
   if (overlap == EpOverlap::shared) hidden = std::min(shared_seconds, exchange.dispatch.seconds);
   expert_products(b, moe, exchange.tokens, linear);
   if (layout.etp > 1) {

@@ -6,6 +6,11 @@
 namespace shardplan {
 namespace {
 
+/// What checkpointing a region costs the host besides the work it repeats, in operators: states of random numbers
+/// saved, set and restored on both devices, inputs detached, a backward call nested in the backward pass (Megatron
+/// core, tensor_parallel/random.py). Assumed.
+constexpr int kCheckpointOperators = 8;
+
 bool after_attention(Module module) {
   switch (module) {
     case Module::moe_act:
@@ -71,7 +76,7 @@ void LayerBuilder::elementwise(Module module, MemoryKernel kernel, double forwar
 
 void LayerBuilder::add_forward(Module m, Part part, const Price& price, double times, int kernels) {
   module(m).add(part, price, times);
-  module(m).host += kernels * price_.launch();
+  module(m).host += kernels * launch();
 }
 
 void LayerBuilder::backward(Part part, const Price& price, int kernels, double times) {
@@ -82,22 +87,31 @@ void LayerBuilder::backward(Part part, const Price& price, int kernels, double t
 void LayerBuilder::communicate_forward(Module m, Part part, const Price& price, int calls) {
   if (price.seconds <= 0) return;
   module(m).add(part, price);
-  module(m).host += calls * price_.collective_launch();
+  module(m).host += calls * launch();
 }
 
 void LayerBuilder::communicate_backward(Part part, const Price& price, int calls) {
   if (price.seconds <= 0) return;
   cost_.input_grad.add(part, price);
-  cost_.input_grad.host += calls * price_.collective_launch();
+  cost_.input_grad.host += calls * launch();
 }
 
 /// A backward collective that runs beside a GEMM: what is left of it, and what it takes from the GEMM.
 void LayerBuilder::exposed_backward(double seconds, double gemm_seconds) {
   if (seconds <= 0) return;
-  cost_.input_grad.host += price_.collective_launch();
+  cost_.input_grad.host += launch();
   const double left =
       std::max(0.0, seconds - gemm_seconds) + price_.contention(Part::tp) * std::min(seconds, gemm_seconds);
   cost_.input_grad.add(Part::tp, Price{left, left, left, price_.derived()});
+}
+
+void LayerBuilder::begin(LayerPart part) {
+  const bool captured = price_.captures(part);
+  if (captured && !captured_) {
+    launch_forward(Module::other, 1);
+    launch_backward(1);
+  }
+  captured_ = captured;
 }
 
 void LayerBuilder::mark_attention() {
@@ -119,8 +133,23 @@ LayerCost LayerBuilder::finish(bool recomputed) {
     // All-to-alls that recomputation repeats have no partner: they stay in its block.
     (after_attention(static_cast<Module>(i)) ? lanes.experts_back : lanes.attention_back) += by_module_[i].device();
   }
+  if (recomputed) cost_.recompute.host += checkpoints() * kCheckpointOperators * price_.launch();
   if (recomputed && layout().recompute == Recompute::selective && layout().modules.per_op) repeat_per_op();
   return cost_;
+}
+
+/// Checkpointed regions of the layer: each is run once more under a graph of its own.
+int LayerBuilder::checkpoints() const {
+  if (layout().recompute == Recompute::full) return 1;
+  int regions = 0;
+  for (std::size_t i = 0; i < kModules; ++i) {
+    const auto module = static_cast<Module>(i);
+    // `moe` is one region of several modules; norms are checkpointed one by one, before the attention and after it.
+    if (module == Module::experts || !repeats(module) || by_module_[i].host <= 0) continue;
+    if (layout().modules.moe && (module == Module::moe_act || module == Module::shared_experts)) continue;
+    regions += module == Module::layernorm ? 2 : 1;
+  }
+  return regions;
 }
 
 /// Half of the matrix products and all element-wise work run again; attention and collectives are kept.

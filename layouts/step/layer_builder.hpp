@@ -59,9 +59,18 @@ class LayerBuilder {
 
   void add_forward(Module, Part, const Price&, double times = 1, int kernels = 1);
   void backward(Part, const Price&, int kernels, double times = 1);
-  void launch_backward(int kernels) { cost_.input_grad.host += kernels * price_.launch(); }
+  /// Host launches alone: of operators whose device time is negligible, or priced elsewhere.
+  void launch_forward(Module m, int operators) { module(m).host += operators * launch(); }
+  void launch_backward(int operators) { cost_.input_grad.host += operators * launch(); }
+  /// Kernels that one operator launches in a loop.
+  void loop_forward(Module m, int kernels) { module(m).host += captured_ ? 0 : kernels * price_.loop_launch(); }
+  void loop_backward(int kernels) { cost_.input_grad.host += captured_ ? 0 : kernels * price_.loop_launch(); }
   void communicate_forward(Module, Part, const Price&, int calls = 1);
   void communicate_backward(Part, const Price&, int calls = 1);
+
+  /// What is added from here on belongs to this part of the layer. Where CUDA graphs hold it, a launch a pass stands
+  /// for all of its own; parts that follow each other share a graph.
+  void begin(LayerPart);
 
   /// What was added so far is the attention's block (with a router): the first of the two that a pair runs.
   void mark_attention();
@@ -72,6 +81,8 @@ class LayerBuilder {
  private:
   void exposed_backward(double seconds, double gemm_seconds);
   bool repeats(Module) const;
+  int checkpoints() const;
+  double launch() const { return captured_ ? 0 : price_.launch(); }
   void repeat_per_op();
   double forward_device() const;
   Cost& module(Module m) { return by_module_[static_cast<std::size_t>(m)]; }
@@ -81,6 +92,7 @@ class LayerBuilder {
   StepPricer price_;
   LayerCost cost_;
   std::array<Cost, kModules> by_module_{};
+  bool captured_ = false;
 };
 
 }  // namespace shardplan

@@ -29,6 +29,7 @@ LayerCost LayerPricer::layer(const Layer& layer, bool recomputed) const {
     expert_block(b, *layer.moe, groups_, linear_);
   } else {
     b.mark_attention();
+    b.begin(LayerPart::mlp);
     mlp_products(b, tokens_, layer.mlp.width / question_.layout.tp, layer.mlp.gated, linear_, Module::mlp, Part::gemm,
                  tp_traffic(b, groups_, linear_));
   }

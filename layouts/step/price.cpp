@@ -23,13 +23,30 @@ Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity, ConstantS
 StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
   const DataType linear = q.workload.precision;
   wide_ = linear == DataType::fp16 || linear == DataType::fp32 ? linear : DataType::bf16;
-  const std::string graphs = q.layout.cuda_graphs.value_or(q.stack.cuda_graphs ? "full" : "none");
-  if (q.options.rates == Rates::calibrated && q.options.on(Effect::launch_floor) && graphs != "full") {
-    // Graphs of some modules leave the others to the host; a layer's graph leaves one launch a layer.
-    const double share = graphs == "none" ? 1.0 : (graphs == "per-layer" ? 0.1 : 0.5);
-    launch_ = share * q.stack.constants.kernel_launch_s;
-    collective_launch_ = launch_;  // a collective is one launch more
+  graphs_ = q.layout.cuda_graphs.value_or(q.stack.cuda_graphs ? "full" : "none");
+  if (q.options.rates == Rates::calibrated && q.options.on(Effect::launch_floor) && graphs_ != "full")
+    launch_ = q.stack.constants.kernel_launch_s;
+}
+
+bool StepPricer::captures(LayerPart part) const {
+  if (graphs_ == "per-layer") return true;
+  const auto named = [&](const std::string& word) {
+    return ("," + graphs_.substr(graphs_.find(':') + 1) + ",").find("," + word + ",") != std::string::npos;
+  };
+  if (graphs_.rfind("modules:", 0) != 0) return false;
+  switch (part) {
+    case LayerPart::attention:
+      return named("attn");
+    case LayerPart::mlp:
+      return named("mlp");
+    case LayerPart::router:
+      return named("moe_router") || named("moe");
+    case LayerPart::preprocess:
+      return named("moe_preprocess") || named("moe");
+    case LayerPart::experts:
+      return named("moe");
   }
+  return false;
 }
 
 bool StepPricer::narrow(DataType type) { return bytes_of(type) <= 1 && type != DataType::int8; }
@@ -161,11 +178,15 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   const double busiest = load_factor(routing, moe, groups.ep.ranks);
   for (std::int64_t& n : out.tokens)
     n = std::max<std::int64_t>(1, std::llround(static_cast<double>(n) * busiest * q_.layout.etp));
+  out.permuted_rows = busiest * load.pairs_per_rank * permuted_rows_per_pair(ask, load);
   if (groups.ep.ranks <= 1) return out;
   const MoeExchange exchange =
       price_moe_exchange(q_.pricer->cluster(), q_.options.rates, q_.pricer->exchange(), ask, load);
+  // The factor is that of NCCL's collectives in a step over the network model's; the exchange kernels of the other
+  // transports have measured tables of their own.
   double slower = busiest;
-  if (q_.options.rates == Rates::calibrated && groups.ep.crosses()) slower *= q_.pricer->constants().network_factor;
+  if (q_.options.rates == Rates::calibrated && groups.ep.crosses() && ask.transport == ExpertTransport::nccl)
+    slower *= q_.pricer->constants().network_factor;
   out.dispatch = scaled(exchange.dispatch.total, slower);
   out.combine = scaled(exchange.combine.total, slower);
   out.contention = exchange.sms_held / std::max(1.0, q_.pricer->cluster().gpu.sms.value);

@@ -2,6 +2,7 @@
 // The prices of a step: kernel and collective prices with the step's own factors (sustained rate, stack, host launches)
 // applied.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "layouts/step/cost.hpp"
@@ -14,11 +15,20 @@ namespace shardplan {
 struct ExpertTraffic {
   std::vector<std::int64_t> tokens;
   Price dispatch, combine;
-  double contention = 0;  // share of the SMs that the exchange's kernels hold
+  double permuted_rows = 0;  // read and written by the forward pass's permutations
+  double contention = 0;     // share of the SMs that the exchange's kernels hold
 };
 
 /// Routed tokens of the busiest expert-parallel rank over the mean: what a skew adds to its memory. 1 without experts.
 double routed_load(const RoutingQuestion&, const Model&, const Layout&, const Cluster&);
+
+/// Parts of a layer that CUDA graphs can hold, in the order in which they run (Megatron core, --cuda-graph-scope:
+/// moe_router takes the shared experts in where nothing overlaps them).
+enum class LayerPart : unsigned char { attention, mlp, router, preprocess, experts };
+
+/// One more expert of a grouped linear layer on the host, in operators a product: Transformer Engine multiplies in a
+/// loop in C++, but handles each expert's weight, its quantiser and its gradient hook in Python. Assumed.
+inline constexpr double kLoopOperators = 0.5;
 
 class StepPricer {
  public:
@@ -40,10 +50,13 @@ class StepPricer {
   Basis derived() const;
   /// FP8 or FP4: products whose operands are cast.
   static bool narrow(DataType);
-  /// Host seconds of one kernel launch, of one collective beyond that; 0 under CUDA graphs, datasheet rates or without
-  /// the effect.
+  /// Host seconds of one operator that launches a kernel, of one collective beyond that, of one more kernel from a loop
+  /// inside an operator; 0 where one CUDA graph holds the step, at datasheet rates or without the effect.
   double launch() const { return launch_; }
-  double collective_launch() const { return collective_launch_; }
+  double collective_launch() const { return launch_; }
+  double loop_launch() const { return kLoopOperators * launch_; }
+  /// Whether the layout's CUDA graphs hold this part of every layer.
+  bool captures(LayerPart) const;
   /// Share of a compute kernel's speed that communication beside it takes.
   double contention(Part) const;
 
@@ -53,7 +66,8 @@ class StepPricer {
 
   const StepQuestion& q_;
   DataType wide_;
-  double launch_ = 0, collective_launch_ = 0;
+  double launch_ = 0;
+  std::string graphs_;
 };
 
 }  // namespace shardplan

@@ -78,6 +78,10 @@ std::pair<double, double> sharded_exposure(const std::vector<UnitTimes>& units, 
   return {forward, backward};
 }
 
+/// Operators of a pipeline pass beside its layers: buffers for messages made, messages posted and awaited, the autograd
+/// engine called or the sent output freed (Megatron core, pipeline_parallel/schedules.py, p2p_communication.py).
+constexpr int kPassOperators = 6;
+
 class StagePricer {
  public:
   StagePricer(const StepQuestion& q, const Groups& groups)
@@ -176,6 +180,10 @@ class StagePricer {
       out.input_grad.add(Part::fsdp, Price{backward, backward, backward, price_.derived()});
       out.forward.host += static_cast<double>(units_.size()) * price_.collective_launch();
       out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.collective_launch();
+    }
+    if (q_.layout.pp > 1) {
+      out.forward.host += kPassOperators * price_.launch();
+      out.input_grad.host += kPassOperators * price_.launch();
     }
     offload(out);
     out.forward_s = out.forward.seconds();
