@@ -82,7 +82,7 @@ std::vector<std::int64_t> ExpertRouting::loads() const {
 
 std::vector<std::int64_t> ExpertRouting::expert_rows(int rank) const {
   const std::vector<std::int64_t> all = loads();
-  const auto begin = all.begin() + rank * experts_per_rank_;
+  const auto begin = all.begin() + std::ptrdiff_t{rank} * experts_per_rank_;
   return {begin, begin + experts_per_rank_};
 }
 

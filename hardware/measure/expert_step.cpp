@@ -68,7 +68,7 @@ ExpertStep::Impl::Rank ExpertStep::Impl::make_rank(int r) const {
                          floats(rows * shape.block.inner),
                          floats(rows * h)};
   rank.layers.assign(static_cast<std::size_t>(shape.layers), state);
-  rank.expert_gradient = floats(shape.layers * shape.experts_per_rank * shape.block.weights());
+  rank.expert_gradient = floats(std::int64_t{shape.layers} * shape.experts_per_rank * shape.block.weights());
   rank.router_gradient = floats(shape.layers * h * shape.experts());
   return rank;
 }
@@ -150,9 +150,9 @@ ExpertStepRecord ExpertStep::Impl::record(const std::vector<RankUsage>& usage) c
   for (int s = 0; s < shape.ranks; ++s) {
     for (int d = 0; d < shape.ranks; ++d) {
       if (s == d) continue;
-      out.messages += kExchangesOfLayer * shape.layers;
-      out.bytes +=
-          kExchangesOfLayer * shape.layers * routing.rows_between(s, d) * h * static_cast<std::int64_t>(sizeof(float));
+      const std::int64_t exchanges = std::int64_t{kExchangesOfLayer} * shape.layers;
+      out.messages += exchanges;
+      out.bytes += exchanges * routing.rows_between(s, d) * h * static_cast<std::int64_t>(sizeof(float));
     }
   }
   return out;

@@ -28,7 +28,7 @@ double square_distance(const std::vector<double>& a, const std::vector<double>& 
 
 }  // namespace
 
-void ScatteredTable::add(std::vector<double> sizes, double seconds) {
+void ScatteredTable::add(const std::vector<double>& sizes, double seconds) {
   points_.push_back({logs_of(sizes), std::log(seconds)});
 }
 

@@ -20,7 +20,7 @@ namespace shardplan {
 /// point answers itself.
 class ScatteredTable {
  public:
-  void add(std::vector<double> sizes, double seconds);
+  void add(const std::vector<double>& sizes, double seconds);
   bool empty() const { return points_.empty(); }
   std::size_t size() const { return points_.size(); }
   double seconds(const std::vector<double>& sizes) const;

@@ -59,7 +59,9 @@ StepDigest expert_digest(int ranks, const RankTransportMaker& maker) {
     for (int d = 0; d < ranks; ++d) {
       // Out and back, forward and backward: what is sent comes back.
       const std::int64_t away = experts.routing().rows_between(r, d) + experts.routing().rows_between(d, r);
-      if (d != r) out.bytes += 2 * shape.layers * away * shape.block.hidden * static_cast<std::int64_t>(sizeof(float));
+      if (d != r)
+        out.bytes +=
+            std::int64_t{2} * shape.layers * away * shape.block.hidden * static_cast<std::int64_t>(sizeof(float));
     }
   }
   return out;
