@@ -6,6 +6,8 @@
 #include "base/pieces.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
+#include "cli/output.hpp"
+#include "cli/output.hpp"
 #include "layouts/step/price.hpp"
 
 namespace shardplan {
@@ -102,6 +104,10 @@ RoutingQuestion read_routing(const StepOptionTexts& o, const Model& model, const
   const Moe* moe = moe_of(model);
   if (asked && moe == nullptr)
     throw InputError("--model", model.name + " has no experts: routing options do not apply");
+  if (out.real && moe->selection_bias)
+    print_warning(model.name +
+                  " balances its experts by a selection bias; real routing is fitted on a router that an " +
+                  "auxiliary loss balances weakly: its loads here are an upper bound");
   if (skew.kind != SkewKind::none)
     out.popularity = std::make_shared<const ExpertPopularity>(
         make_popularity(skew, moe->experts, moe->top_k, workload.seq_len, read_seed(o)));

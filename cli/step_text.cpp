@@ -93,12 +93,21 @@ double tokens_per_second_per_gpu(const StepQuestion& q, const StepReport& s) {
   return s.tokens / s.step_time_s / q.layout.gpus();
 }
 
-double mfu(const StepQuestion& q, const StepReport& s, double flops) {
-  // GPUs before BF16 (V100) are held against their 16-bit peak.
-  const Gpu& gpu = q.pricer->cluster().gpu;
+namespace {
+
+/// FLOP/s that model FLOPs are held against, whatever the precision: the dense BF16 peak; of GPUs before BF16 (V100)
+/// the FP16 one.
+double mfu_peak(const Gpu& gpu) {
   double peak = gpu.peak(DataType::bf16);
   for (const DataType other : {DataType::fp16, DataType::fp32})
     if (!(peak > 0)) peak = gpu.peak(other);
+  return peak;
+}
+
+}  // namespace
+
+double mfu(const StepQuestion& q, const StepReport& s, double flops) {
+  const double peak = mfu_peak(q.pricer->cluster().gpu);
   return peak > 0 ? flops / (s.step_time_s * peak * q.layout.gpus()) : 0;
 }
 
@@ -176,7 +185,8 @@ std::string step_breakdown_text(const StepReport& s) {
 
 std::string step_rate_text(const StepQuestion& q, const StepReport& s) {
   return text_of_flops_per_second(s.model_flops / s.step_time_s / q.layout.gpus()) + " per GPU, MFU " +
-         text_of_percent(mfu(q, s, s.model_flops));
+         text_of_percent(mfu(q, s, s.model_flops)) + " of the 16-bit peak, " +
+         text_of_flops_per_second(mfu_peak(q.pricer->cluster().gpu));
 }
 
 }  // namespace shardplan
