@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "layouts/layout_words.hpp"
@@ -62,7 +63,7 @@ class Enumerator {
 
  private:
   std::vector<int> choices(const char* word, int fixed, std::vector<int> open) const {
-    return space_.is_fixed(word) ? std::vector<int>{fixed} : open;
+    return space_.is_fixed(word) ? std::vector<int>{fixed} : std::move(open);
   }
 
   std::vector<int> tensor_degrees() const {

@@ -62,7 +62,7 @@ struct RoutingQuestion {
 /// 295 against 237 TFLOP/s a GPU, +24.5 % (Megatron-MoE-ModelZoo c1ad0b5c89f4, best_practice/Qwen3/readme.md: a
 /// benchmark's early training, balanced by an auxiliary loss of 1e-3). A test repeats the fit and holds it against the
 /// published pair at 64k tokens.
-inline constexpr double kRealRoutingExponent = 0.88;
+inline constexpr double kRealRoutingExponent = 0.77;
 
 /// Busiest expert-parallel rank's routed tokens over the mean under that popularity: mean over deals of the ranks to
 /// the experts, contiguous experts on a rank. Grows with ep: fewer experts on a rank average less.

@@ -145,7 +145,10 @@ void read_into(Stack& s, const Field& f) {
   number("broadcast_root_s", s.broadcast_root_s);
   number("gather_slice_s", s.gather_slice_s);
   const auto known = [&](const char* key, double& out) {  // may be nothing
-    if (const auto v = f.find(key); v && (out = v->number()) < 0) v->fail("must not be negative");
+    const auto v = f.find(key);
+    if (!v) return;
+    out = v->number();
+    if (out < 0) v->fail("must not be negative");
   };
   known("optimizer_bytes_per_parameter", s.optimizer_bytes_per_parameter);
   known("step_s", s.constants.step_s);
