@@ -133,7 +133,8 @@ LayerCost LayerBuilder::finish(bool recomputed) {
     // All-to-alls that recomputation repeats have no partner: they stay in its block.
     (after_attention(static_cast<Module>(i)) ? lanes.experts_back : lanes.attention_back) += by_module_[i].device();
   }
-  if (recomputed && question_.options.on(Effect::recompute)) cost_.recompute.host += checkpoints() * kCheckpointOperators * price_.launch();
+  if (recomputed && question_.options.on(Effect::recompute))
+    cost_.recompute.host += checkpoints() * kCheckpointOperators * price_.launch();
   if (recomputed && layout().recompute == Recompute::selective && layout().modules.per_op) repeat_per_op();
   return cost_;
 }
