@@ -7,7 +7,6 @@
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
 #include "cli/output.hpp"
-#include "cli/output.hpp"
 #include "layouts/step/price.hpp"
 
 namespace shardplan {
