@@ -9,10 +9,12 @@
 // (cpu/wall >= 0.9).
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hardware/measure/executor.hpp"
@@ -78,8 +80,10 @@ struct WallVerdicts {
 };
 
 /// More tasks want to run than the cores that the ranks leave over: what their neighbours do to caches and wake-ups
-/// shows in wall time even where every rank keeps its core (cpu/wall 1.00). Read while only this thread of ours runs.
+/// shows in wall time even where every rank keeps its core (cpu/wall 1.00). Read while only this thread of ours runs:
+/// after a step the ranks take a moment to fall asleep.
 bool crowded() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
   std::ifstream in("/proc/loadavg");
   double one = 0, five = 0, fifteen = 0;
   int running = 0;
