@@ -16,8 +16,7 @@ namespace {
 ///     normalised; the loss's own scores, top-k and map (5), counts, mean probabilities, their product and its scaling
 ///     (6), one for its gradient. Backward: scores and scatters of both paths, the loss's product, two casts.
 ///   preprocess: counts by expert, gathered, reshaped, summed and sliced, copied to the host; DeepEP and HybridEP:
-///   top-k of
-///     the map, its layout over ranks and nodes, the notification.
+///     top-k of the map, its layout over ranks and nodes, the notification.
 ///   permutes: two with their row maps and probabilities, and the chunks of each source rank sorted by expert, or the
 ///     map of what arrived.
 constexpr int kRouterForward = 22, kRouterBackward = 15;

@@ -50,10 +50,9 @@ class StepPricer {
   Basis derived() const;
   /// FP8 or FP4: products whose operands are cast.
   static bool narrow(DataType);
-  /// Host seconds of one operator that launches a kernel, of one collective beyond that, of one more kernel from a loop
+  /// Host seconds of one operator that launches a kernel or a collective, of one more kernel from a loop
   /// inside an operator; 0 where one CUDA graph holds the step, at datasheet rates or without the effect.
   double launch() const { return launch_; }
-  double collective_launch() const { return launch_; }
   double loop_launch() const { return kLoopOperators * launch_; }
   /// Whether the layout's CUDA graphs hold this part of every layer.
   bool captures(LayerPart) const;

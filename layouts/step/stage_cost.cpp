@@ -178,8 +178,8 @@ class StagePricer {
                                                         reshard, price_.contention(Part::fsdp));
       out.forward.add(Part::fsdp, Price{forward, forward, forward, price_.derived()});
       out.input_grad.add(Part::fsdp, Price{backward, backward, backward, price_.derived()});
-      out.forward.host += static_cast<double>(units_.size()) * price_.collective_launch();
-      out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.collective_launch();
+      out.forward.host += static_cast<double>(units_.size()) * price_.launch();
+      out.input_grad.host += 2 * static_cast<double>(units_.size()) * price_.launch();
     }
     if (q_.layout.pp > 1) {
       out.forward.host += kPassOperators * price_.launch();
