@@ -142,7 +142,6 @@ bool Field::is_object() const { return value_->is_object(); }
 bool Field::is_array() const { return value_->is_array(); }
 bool Field::is_string() const { return value_->is_string(); }
 bool Field::is_number() const { return value_->is_number(); }
-bool Field::is_bool() const { return value_->is_boolean(); }
 
 bool Field::has(const std::string& key) const { return value_->is_object() && value_->contains(key); }
 

@@ -33,7 +33,6 @@ class Field {
   bool is_array() const;
   bool is_string() const;
   bool is_number() const;
-  bool is_bool() const;
 
   bool has(const std::string& key) const;
   /// The member, which must be there.

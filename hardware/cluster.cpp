@@ -96,8 +96,6 @@ std::vector<std::string> Cluster::assumed_figures() const {
   return paths;
 }
 
-bool Cluster::has_assumed_figures() const { return !assumed_figures().empty(); }
-
 Cluster read_cluster(std::string_view text, const std::string& file) { return cluster_of(Field::parse(text, file)); }
 
 Cluster load_cluster(const std::string& name, const std::string& where) {

@@ -105,9 +105,8 @@ struct Cluster {
   Gpu gpu;
   Node node;
   Network network;
-  /// Whether any figure that a time or a capacity can stand on is assumed (prices and power are not asked).
-  bool has_assumed_figures() const;
-  /// The paths of those figures, "/gpu/memory_bandwidth".
+  /// The assumed figures that a time or a capacity can stand on (prices and power are not asked):
+  /// "/gpu/memory_bandwidth". Empty where all have a source.
   std::vector<std::string> assumed_figures() const;
 
   /// Bytes/s per direction between two GPUs of one domain.

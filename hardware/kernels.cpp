@@ -303,11 +303,6 @@ double KernelModel::sustained_fraction(DataType type) const {
   return row == nullptr ? 1 : row->fraction;
 }
 
-std::string_view KernelModel::sustained_source(DataType type) const {
-  const auto* row = impl_->choice.sustained(type);
-  return row == nullptr ? std::string_view("no sustained maximum is published: 1") : std::string_view(row->source);
-}
-
 double KernelModel::launch_floor() const { return impl_->rates == Rates::datasheet ? 0 : impl_->choice.launch_floor(); }
 const Gpu& KernelModel::gpu() const { return impl_->gpu; }
 Rates KernelModel::rates() const { return impl_->rates; }

@@ -112,7 +112,6 @@ class KernelModel {
   double sustained_fraction(DataType) const;
   /// Shortest time from one kernel to the next on the device, seconds.
   double launch_floor() const;
-  std::string_view sustained_source(DataType) const;
   const Gpu& gpu() const;
   Rates rates() const;
 

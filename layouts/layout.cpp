@@ -1,16 +1,15 @@
 #include "layouts/layout.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "base/errors.hpp"
 
 namespace shardplan {
 
 Placement Layout::placement() const {
-  constexpr std::array<std::string_view, 5> v_shaped = {"zb-v", "v-half", "v-min", "1f1b-v", "dualpipe-v"};
-  if (schedule == "dualpipe" || schedule == "chimera") return Placement::bidirectional;
-  return std::find(v_shaped.begin(), v_shaped.end(), schedule) != v_shaped.end() ? Placement::v_shape : Placement::loop;
+  if (schedule.empty()) return Placement::loop;
+  const ScheduleRow* row = schedule_named(schedule);
+  return row == nullptr ? Placement::loop : row->placement;
 }
 
 int Layout::slice_of(int rank, int chunk) const {

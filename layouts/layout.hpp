@@ -8,6 +8,7 @@
 
 #include "hardware/cluster.hpp"
 #include "models/model.hpp"
+#include "sim/schedules.hpp"
 
 namespace shardplan {
 
@@ -18,9 +19,6 @@ enum class EpOverlap { none, shared, batch_1f1b, dualpipe, waves };
 enum class Transport { nccl, deepep, hybridep };
 enum class SplitKind { automatic, even, embed_loss_as_layers, loss_as_layer, pattern };
 enum class Axis { tp, cp, dp, pp };
-/// Which slices of the model's depth a pipeline rank holds: loop = every pp-th; v_shape = r and 2 pp - 1 - r;
-/// bidirectional = r and pp - 1 - r, so that every slice is held twice.
-enum class Placement { loop, v_shape, bidirectional };
 
 /// What selective recompute repeats (Megatron's module names).
 struct RecomputeModules {

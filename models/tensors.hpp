@@ -26,7 +26,6 @@ enum class Component {
 inline constexpr std::array<std::string_view, 11> kComponentNames = {
     "embedding", "positions",      "attention",      "qk_norm", "norms",         "mlp",
     "router",    "routed_experts", "shared_experts", "head",    "mtp_projection"};
-constexpr std::string_view component_name(Component c) { return kComponentNames[static_cast<std::size_t>(c)]; }
 
 /// How tensor parallelism cuts a tensor. columns: output features; rows: input features; replicated: not at all.
 enum class TensorCut { replicated, columns, rows };

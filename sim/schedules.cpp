@@ -13,46 +13,55 @@ namespace {
 constexpr std::int64_t kMostPasses = 20'000'000;  // about 2 GB of order, index and nodes
 
 constexpr std::array kRows = {
-    ScheduleRow{"gpipe", "Huang et al. 2019, arXiv 1811.06965", 1, true, false, refuse_one_chunk, gpipe_order},
-    ScheduleRow{"1f1b", "PipeDream-Flush: Narayanan et al. 2021, arXiv 2006.09503; DAPPLE, arXiv 2007.01045", 1, true,
-                false, refuse_one_chunk, one_f_one_b_order},
-    ScheduleRow{"interleaved-1f1b", "Narayanan et al. 2021, arXiv 2104.04473, section 2.2; order as Megatron-LM", 2,
-                false, false, refuse_interleaved, interleaved_order},
+    ScheduleRow{"gpipe", "Huang et al. 2019, arXiv 1811.06965", Placement::loop, 1, true, false, refuse_one_chunk,
+                gpipe_order},
+    ScheduleRow{"1f1b", "PipeDream-Flush: Narayanan et al. 2021, arXiv 2006.09503; DAPPLE, arXiv 2007.01045",
+                Placement::loop, 1, true, false, refuse_one_chunk, one_f_one_b_order},
+    ScheduleRow{"interleaved-1f1b", "Narayanan et al. 2021, arXiv 2104.04473, section 2.2; order as Megatron-LM",
+                Placement::loop, 2, false, false, refuse_interleaved, interleaved_order},
     ScheduleRow{"interleaved-free",
-                "Llama 3, arXiv 2407.21783, section 3.3.2: free number of consecutive micro-batches", 2, false, false,
-                refuse_interleaved, interleaved_free_order},
-    ScheduleRow{"looped-bfs", "Lamy-Poirier 2022, arXiv 2211.05953; PyTorch ScheduleLoopedBFS", 2, false, false,
-                refuse_looped_bfs, looped_bfs_order},
-    ScheduleRow{"zb-h1", "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.1", 1, true,
-                true, refuse_one_chunk, zb_h1_order},
-    ScheduleRow{"zb-h2", "Qi et al. 2023, arXiv 2401.10241, section 2.2", 1, true, true, refuse_one_chunk, zb_h2_order},
-    ScheduleRow{"interleaved-zb", "PyTorch ScheduleInterleavedZeroBubble (ZB1P with chunks)", 2, false, true,
-                refuse_interleaved_zb, interleaved_zb_order},
-    ScheduleRow{"zb-v", "Qi et al. 2023, arXiv 2401.10241, section 6", 2, true, true, refuse_two_chunks, zb_v_order},
-    ScheduleRow{"v-half", "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362", 2, true,
-                true, refuse_two_chunks, v_half_order},
-    ScheduleRow{"v-min", "Qi et al. 2024, arXiv 2405.15362", 2, true, true, refuse_two_chunks, v_min_order},
-    ScheduleRow{"1f1b-v", "Qi et al. 2024, arXiv 2405.15362, appendix: V-shaped with a whole backward", 2, true, false,
-                refuse_two_chunks, one_f_one_b_v_order},
-    ScheduleRow{"zb-auto", "heuristic of Qi et al. 2023, arXiv 2401.10241, section 3, then a search of ours", 1, true,
-                true, refuse_zb_auto, zb_auto_order},
-    ScheduleRow{"dualpipe", "DeepSeek-V3, arXiv 2412.19437; deepseek-ai/DualPipe dualpipe.py", 2, true, true,
-                refuse_dualpipe, dualpipe_order},
-    ScheduleRow{"dualpipe-v", "Sea AI Lab, DualPipe cut in half; deepseek-ai/DualPipe dualpipev.py", 2, true, true,
-                refuse_dualpipe_v, dualpipe_v_order},
-    ScheduleRow{"chimera", "Li and Hoefler 2021, arXiv 2107.06925", 2, true, false, refuse_chimera, chimera_order},
+                "Llama 3, arXiv 2407.21783, section 3.3.2: free number of consecutive micro-batches", Placement::loop,
+                2, false, false, refuse_interleaved, interleaved_free_order},
+    ScheduleRow{"looped-bfs", "Lamy-Poirier 2022, arXiv 2211.05953; PyTorch ScheduleLoopedBFS", Placement::loop, 2,
+                false, false, refuse_looped_bfs, looped_bfs_order},
+    ScheduleRow{"zb-h1", "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.1",
+                Placement::loop, 1, true, true, refuse_one_chunk, zb_h1_order},
+    ScheduleRow{"zb-h2", "Qi et al. 2023, arXiv 2401.10241, section 2.2", Placement::loop, 1, true, true,
+                refuse_one_chunk, zb_h2_order},
+    ScheduleRow{"interleaved-zb", "PyTorch ScheduleInterleavedZeroBubble (ZB1P with chunks)", Placement::loop, 2, false,
+                true, refuse_interleaved_zb, interleaved_zb_order},
+    ScheduleRow{"zb-v", "Qi et al. 2023, arXiv 2401.10241, section 6", Placement::v_shape, 2, true, true,
+                refuse_two_chunks, zb_v_order},
+    ScheduleRow{"v-half", "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+                Placement::v_shape, 2, true, true, refuse_two_chunks, v_half_order},
+    ScheduleRow{"v-min", "Qi et al. 2024, arXiv 2405.15362", Placement::v_shape, 2, true, true, refuse_two_chunks,
+                v_min_order},
+    ScheduleRow{"1f1b-v", "Qi et al. 2024, arXiv 2405.15362, appendix: V-shaped with a whole backward",
+                Placement::v_shape, 2, true, false, refuse_two_chunks, one_f_one_b_v_order},
+    ScheduleRow{"zb-auto", "heuristic of Qi et al. 2023, arXiv 2401.10241, section 3, then a search of ours",
+                Placement::loop, 1, true, true, refuse_zb_auto, zb_auto_order},
+    ScheduleRow{"dualpipe", "DeepSeek-V3, arXiv 2412.19437; deepseek-ai/DualPipe dualpipe.py", Placement::bidirectional,
+                2, true, true, refuse_dualpipe, dualpipe_order},
+    ScheduleRow{"dualpipe-v", "Sea AI Lab, DualPipe cut in half; deepseek-ai/DualPipe dualpipev.py", Placement::v_shape,
+                2, true, true, refuse_dualpipe_v, dualpipe_v_order},
+    ScheduleRow{"chimera", "Li and Hoefler 2021, arXiv 2107.06925", Placement::bidirectional, 2, true, false,
+                refuse_chimera, chimera_order},
 };
 
 }  // namespace
 
 std::span<const ScheduleRow> schedules() { return kRows; }
 
+const ScheduleRow* schedule_named(std::string_view name) {
+  for (const ScheduleRow& row : kRows)
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
 const ScheduleRow& find_schedule(std::string_view name) {
+  if (const ScheduleRow* row = schedule_named(name)) return *row;
   std::vector<std::string> names;
-  for (const ScheduleRow& row : kRows) {
-    if (row.name == name) return row;
-    names.emplace_back(row.name);
-  }
+  for (const ScheduleRow& row : kRows) names.emplace_back(row.name);
   throw InputError("--schedule", "unknown schedule \"" + std::string(name) + "\"" + did_you_mean_or_list(name, names));
 }
 

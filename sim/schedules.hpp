@@ -25,9 +25,14 @@ struct ScheduleQuestion {
   bool search = true;               // zb-auto: improve the published heuristic
 };
 
+/// Which slices of the model's depth a pipeline rank holds: loop = every p-th; v_shape = r and 2 p - 1 - r;
+/// bidirectional = r and p - 1 - r, so that every slice is held twice.
+enum class Placement { loop, v_shape, bidirectional };
+
 struct ScheduleRow {
   std::string_view name;
   std::string_view source;
+  Placement placement;
   int default_chunks;    // 1, or 2 for those that need them
   bool fixed_chunks;     // V-shaped and bidirectional: always default_chunks
   bool splits_backward;  // uses input_grad and weight_grad passes
@@ -37,6 +42,8 @@ struct ScheduleRow {
 };
 
 std::span<const ScheduleRow> schedules();
+/// Null where no schedule has that name.
+const ScheduleRow* schedule_named(std::string_view name);
 /// InputError with "did you mean" where the name is unknown.
 const ScheduleRow& find_schedule(std::string_view name);
 

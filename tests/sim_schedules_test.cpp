@@ -304,3 +304,26 @@ TEST_CASE("overlapped pairs hold one more in flight; they pay with interleaving 
     }
   }
 }
+
+TEST_CASE("every schedule puts the slices of the model where its row says", "[sim]") {
+  for (const ScheduleRow& row : schedules()) {
+    ScheduleQuestion q;
+    q.ranks = 4;
+    q.microbatches = 8;
+    q.chunks = row.default_chunks;
+    INFO(row.name);
+    REQUIRE_FALSE(row.refuse(q));
+    const Order order = row.order(q);
+    CHECK(order.parameter_copies == (row.placement == Placement::bidirectional ? 2 : 1));
+    std::vector<int> copies(order.stages(), 0);
+    for (int s = 0; s < order.stages(); ++s) {
+      const int rank = order.rank_of_stage[s], slice = order.layer_slot[s];
+      ++copies.at(slice);
+      if (row.placement == Placement::loop) CHECK(rank == slice % 4);
+      if (row.placement == Placement::v_shape) CHECK(rank == (slice < 4 ? slice : 7 - slice));
+      if (row.placement == Placement::bidirectional) CHECK((rank == slice || rank == 3 - slice));
+    }
+    const int slices = order.stages() / order.parameter_copies;
+    for (int s = 0; s < slices; ++s) CHECK(copies[s] == order.parameter_copies);
+  }
+}

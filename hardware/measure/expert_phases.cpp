@@ -159,62 +159,66 @@ double ExpertStep::Impl::wait_all(int r, int exchange) {
   return latest;
 }
 
-void ExpertStep::Impl::forward(Rank& rank, std::size_t l) {
-  LayerState& state = rank.layers[l];
-  const int out = static_cast<int>(l) * kExchangesOfLayer, back = out + 1;
+/// The rhythm of both passes: own rows out, the experts on what arrived, their rows back, what the tokens make of them.
+/// own() leaves its rows in rank.sent; experts() reads `arrived` and leaves its rows in `answer`.
+template <class Own, class Experts, class Finish>
+void ExpertStep::Impl::exchange(Rank& rank, int out, const Buffers& buffers, Own&& own, Experts&& experts,
+                                Finish&& finish) {
+  const int back = out + 1;
   rank.clock.begin();
-  route(rank, l, state);
-  const auto& sent = routing.sent(rank.id);
-  for (std::size_t i = 0; i < sent.size(); ++i)
-    std::memcpy(rank.sent.data() + static_cast<std::int64_t>(i) * h, rank.x[l].data() + sent[i].token * h,
-                static_cast<std::size_t>(h) * sizeof(float));
+  own();
   send(rank, out);
   end_phase(rank);
   ring_all(rank, out);
 
   rank.clock.begin(wait_all(rank.id, out));
-  receive_rows(rank.id, out, state.in);
-  experts_forward(rank, l, state);
-  send_back(rank, state.out, back);
+  receive_rows(rank.id, out, buffers.arrived);
+  experts();
+  send_back(rank, buffers.answer, back);
   end_phase(rank);
   ring_all(rank, back);
 
   rank.clock.begin(wait_all(rank.id, back));
-  take_back(rank, back, state.returned);
-  std::vector<float>& y = rank.x[l + 1];
-  std::memcpy(y.data(), rank.x[l].data(), y.size() * sizeof(float));
-  for (std::size_t i = 0; i < sent.size(); ++i)
-    add_scaled(h, state.gates[i], state.returned.data() + static_cast<std::int64_t>(i) * h,
-               y.data() + sent[i].token * h);
+  take_back(rank, back, buffers.returned);
+  finish();
   end_phase(rank);
+}
+
+void ExpertStep::Impl::forward(Rank& rank, std::size_t l) {
+  LayerState& state = rank.layers[l];
+  const auto& sent = routing.sent(rank.id);
+  const auto own = [&] {
+    route(rank, l, state);
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      std::memcpy(rank.sent.data() + static_cast<std::int64_t>(i) * h, rank.x[l].data() + sent[i].token * h,
+                  static_cast<std::size_t>(h) * sizeof(float));
+  };
+  const auto finish = [&] {
+    std::vector<float>& y = rank.x[l + 1];
+    std::memcpy(y.data(), rank.x[l].data(), y.size() * sizeof(float));
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      add_scaled(h, state.gates[i], state.returned.data() + static_cast<std::int64_t>(i) * h,
+                 y.data() + sent[i].token * h);
+  };
+  exchange(
+      rank, static_cast<int>(l) * kExchangesOfLayer, {state.in, state.out, state.returned}, own,
+      [&] { experts_forward(rank, l, state); }, finish);
 }
 
 void ExpertStep::Impl::backward(Rank& rank, std::size_t l) {
   LayerState& state = rank.layers[l];
-  const int out = static_cast<int>(l) * kExchangesOfLayer + 2, back = out + 1;
-  rank.clock.begin();
-  scatter_gradient(rank, state);
-  send(rank, out);
-  end_phase(rank);
-  ring_all(rank, out);
-
-  rank.clock.begin(wait_all(rank.id, out));
-  receive_rows(rank.id, out, state.dout);
-  experts_backward(rank, l, state);
-  send_back(rank, state.din, back);
-  end_phase(rank);
-  ring_all(rank, back);
-
-  rank.clock.begin(wait_all(rank.id, back));
-  take_back(rank, back, rank.sent);
-  gemm_input_grad(tokens, shape.experts(), h, rank.dlogits.data(), routers[l].data(), rank.dx.data());
-  gemm_weight_grad(tokens, shape.experts(), h, rank.x[l].data(), rank.dlogits.data(),
-                   rank.router_gradient.data() + static_cast<std::int64_t>(l) * h * shape.experts());
-  add(tokens * h, rank.dx.data(), rank.dy.data());
-  const auto& sent = routing.sent(rank.id);
-  for (std::size_t i = 0; i < sent.size(); ++i)
-    add(h, rank.sent.data() + static_cast<std::int64_t>(i) * h, rank.dy.data() + sent[i].token * h);
-  end_phase(rank);
+  const auto finish = [&] {
+    gemm_input_grad(tokens, shape.experts(), h, rank.dlogits.data(), routers[l].data(), rank.dx.data());
+    gemm_weight_grad(tokens, shape.experts(), h, rank.x[l].data(), rank.dlogits.data(),
+                     rank.router_gradient.data() + static_cast<std::int64_t>(l) * h * shape.experts());
+    add(tokens * h, rank.dx.data(), rank.dy.data());
+    const auto& sent = routing.sent(rank.id);
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      add(h, rank.sent.data() + static_cast<std::int64_t>(i) * h, rank.dy.data() + sent[i].token * h);
+  };
+  exchange(
+      rank, static_cast<int>(l) * kExchangesOfLayer + 2, {state.dout, state.din, rank.sent},
+      [&] { scatter_gradient(rank, state); }, [&] { experts_backward(rank, l, state); }, finish);
 }
 
 }  // namespace shardplan

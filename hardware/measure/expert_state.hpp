@@ -68,6 +68,13 @@ struct ExpertStep::Impl {
   void end_phase(Rank& rank);
   void ring_all(Rank& rank, int exchange);
   double wait_all(int r, int exchange);
+  /// Rows of an exchange on this rank: of other ranks' tokens as they arrive, the experts' answers to them, and the
+  /// answers to its own tokens.
+  struct Buffers {
+    std::vector<float>&arrived, &answer, &returned;
+  };
+  template <class Own, class Experts, class Finish>
+  void exchange(Rank& rank, int out, const Buffers& buffers, Own&& own, Experts&& experts, Finish&& finish);
   void forward(Rank& rank, std::size_t l);
   void backward(Rank& rank, std::size_t l);
 

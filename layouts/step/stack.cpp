@@ -307,7 +307,7 @@ MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& k
 }
 
 // Measured runs of a GPU below which a stack's spread on other GPUs says little about it.
-constexpr std::int64_t kEnoughRuns = 5;
+constexpr std::int64_t kRunsOfAGpu = 5;
 
 MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels, ConstantSet set) {
   const Gpu& gpu = cluster.gpu;
@@ -323,7 +323,7 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
       row.member(m) = v->positive();
       const auto rows = f->find("rows");
       const auto count = rows ? rows->find(row.name) : std::nullopt;
-      if (row.scope == MachineScope::gpu && count && count->count() >= kEnoughRuns) m.gpu_fitted = true;
+      if (row.scope == MachineScope::gpu && count && count->count() >= kRunsOfAGpu) m.gpu_fitted = true;
     }
   }
   return m;
