@@ -171,9 +171,10 @@ void print_head(const Answer& a) {
                                                       : "selective");
   std::printf("recipe %s: weight %g, gradient %g, optimizer %g bytes a parameter; stack %s\n", r.name.c_str(), r.weight,
               r.gradient, r.optimizer, a.stack.name.c_str());
-  if (a.options.load > 1 || a.options.redundant > 0)
+  if (a.options.load != 1 || a.options.redundant > 0)
     std::printf(
-        "routing: the busiest rank gets %s times the mean's routed tokens, in every layer; %d redundant experts\n",
+        "routing: the busiest rank keeps %s times the tokens that an even router without drops sends it, in every "
+        "layer; %d redundant experts\n",
         text_of_number(a.options.load, 4).c_str(), a.options.redundant);
 }
 

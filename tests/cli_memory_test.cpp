@@ -104,3 +104,19 @@ TEST_CASE("memory takes the routing's options as simulate does, and both agree",
   CHECK(dense.code == 2);
   CHECK(dense.text == "error: --model: llama-3.1-70b has no experts: routing options do not apply\n");
 }
+
+TEST_CASE("a capacity takes from memory what it drops, and skew behind it costs no more than even loads",
+          "[cli][experts]") {
+  const std::string base =
+      "memory --model qwen3-30b-a3b --cluster h100-sxm --gpus 64 --layout 'ep8 pp2 dp32' --seq-len 4k "
+      "--global-batch 512 --format json ";
+  const auto activations = [&](const std::string& more) {
+    const auto json = nlohmann::json::parse(run(base + more).text);
+    return json.at("ranks").at(0).at("activations").get<double>();
+  };
+  const double dropless = activations(""), half = activations("--capacity-factor 0.5");
+  CHECK(activations("--capacity-factor 1") == dropless);
+  CHECK(half < 0.9 * dropless);
+  CHECK(activations("--skew zipf:1") > 1.2 * dropless);
+  CHECK(activations("--skew zipf:1 --capacity-factor 1") <= dropless);
+}

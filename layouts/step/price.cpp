@@ -232,7 +232,9 @@ double routed_load(const RoutingQuestion& routing, const Model& model, const Lay
   ask.nodes_per_token = routing.nodes_per_token;
   ask.redundant = routing.redundant;
   ask.capacity_factor = routing.capacity_factor;
-  return load_factor(routing, *layer->moe, layout.ep) * expert_load(ask).max_over_mean_rank;
+  const ExpertLoad load = expert_load(ask);
+  // max_over_mean_rank compares what a capacity lets through: what it drops no rank keeps.
+  return load_factor(routing, *layer->moe, layout.ep) * load.max_over_mean_rank * (1 - load.dropped);
 }
 
 }  // namespace shardplan
