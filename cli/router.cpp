@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
   std::string experts = "16", top_k = "1", steps = "101", tokens, micro_batches = "1", seed = "1";
-  std::string balance = "none";
+  std::string balance = "none", aux_scope = "micro-batch";
   std::string gain = "0.8", noise = "0.01", bias_rate = "0.01", alpha = "0.5", z_loss = "0", domain_spread = "0";
   std::string format = "text";
 };
@@ -48,6 +48,9 @@ RouterQuestion question_of(const Options& o) {
   }
   q.micro_batches = parse_count(o.micro_batches, "--micro-batches");
   if (q.micro_batches < 1) throw InputError("--micro-batches", "needs at least 1");
+  q.global_loss = o.aux_scope == "global-batch";
+  if (!q.global_loss && o.aux_scope != "micro-batch")
+    throw InputError("--aux-scope", "\"" + o.aux_scope + "\" is not one of micro-batch, global-batch");
   q.gain = number_of(o.gain, "--gain", 0, 100);
   q.noise = number_of(o.noise, "--noise", 0, 100);
   q.bias_rate = number_of(o.bias_rate, "--bias-rate", 0, 100);
@@ -66,6 +69,7 @@ nlohmann::ordered_json json_of(const RouterStep& s, const RouterQuestion& q) {
   out["logit_spread"] = s.logit_spread;
   out["log_sum_exp"] = s.log_sum_exp;
   if (q.balance == Balance::expert_choice) out["unchosen_tokens"] = s.unchosen_tokens;
+  if (q.micro_batches > 1) out["max_violation_in_micro_batch"] = s.micro_violation;
   return out;
 }
 
@@ -73,7 +77,16 @@ nlohmann::ordered_json json_of(const RouterStep& s, const RouterQuestion& q) {
 std::vector<std::string> remarks(const RouterQuestion& q, const RouterSeries& r) {
   std::vector<std::string> out;
   const std::string violation = text_of_number(r.final.max_violation, 3);
-  if (r.rate_too_small && q.balance == Balance::bias) {
+  if (r.rate_too_large && q.balance == Balance::bias) {
+    out.push_back("bias rate " + text_of_number(q.bias_rate, 3) +
+                  " is too large to settle: every step moves a selection logit by the whole rate past the balance (max "
+                  "violation " +
+                  violation + ")");
+  } else if (r.rate_too_large) {
+    out.push_back("alpha " + text_of_number(q.alpha, 3) + " is too large: beyond gain + 2 N = " +
+                  text_of_number(q.gain + 2 * static_cast<double>(q.experts), 3) +
+                  " a step overshoots the balance by more than it was off (max violation " + violation + ")");
+  } else if (r.rate_too_small && q.balance == Balance::bias) {
     out.push_back(
         "bias rate " + text_of_number(q.bias_rate, 3) +
         " is too small to hold: z grows by up to gain x (load - 1/N) = " + text_of_number(r.bias_rate_needed, 3) +
@@ -101,6 +114,20 @@ std::vector<std::string> remarks(const RouterQuestion& q, const RouterSeries& r)
         "with equal domains the micro-batch loss acts as the global one: its gradient is linear in f (see "
         "--domain-spread)");
   }
+  if (q.micro_batches > 1 && q.domain_spread > 0 && q.balance != Balance::hash) {
+    out.push_back("inside one micro-batch (one domain) the max violation is " +
+                  text_of_number(r.final.micro_violation, 3) + ", over the global batch " + violation +
+                  (q.balance != Balance::aux_loss ? ""
+                   : q.global_loss                ? ": the global-batch loss lets domains keep experts of their own"
+                                                  : ": the micro-batch loss spreads every domain over all experts"));
+  }
+  if (q.domain_spread > 0 && q.micro_batches == 1)
+    out.push_back("one micro-batch is one domain: --domain-spread adds to the noise of step 0 alone");
+  if (q.z_loss > 0) {
+    out.push_back("z-loss: log-sum-exp of the logits " + text_of_number(r.steps.front().log_sum_exp, 4) +
+                  " at step 0, " + text_of_number(r.final.log_sum_exp, 4) +
+                  " at the end; it bounds their size and does not see which expert wins");
+  }
   return out;
 }
 
@@ -111,6 +138,8 @@ nlohmann::ordered_json answer_json(const RouterQuestion& q, const RouterSeries& 
   out["top_k"] = q.top_k;
   out["balance"] = balance_name(q.balance);
   if (q.tokens > 0) out["tokens"] = q.tokens;
+  if (q.balance == Balance::aux_loss && q.micro_batches > 1)
+    out["aux_scope"] = q.global_loss ? "global-batch" : "micro-batch";
   out["seed"] = q.seed;
   out["steps"] = nlohmann::ordered_json::array();
   for (std::size_t s = 0; s < r.steps.size(); ++s) {
@@ -122,7 +151,10 @@ nlohmann::ordered_json answer_json(const RouterQuestion& q, const RouterSeries& 
   out["final"]["window"] = r.window;
   out["final"]["loads"] = r.loads;
   if (q.tokens > 0) out["final"]["sampling_noise"] = r.sampling_noise;
-  if (q.balance == Balance::bias || q.balance == Balance::aux_loss) out["final"]["rate_too_small"] = r.rate_too_small;
+  if (q.balance == Balance::bias || q.balance == Balance::aux_loss) {
+    out["final"]["rate_too_small"] = r.rate_too_small;
+    out["final"]["rate_too_large"] = r.rate_too_large;
+  }
   if (q.balance == Balance::bias) out["final"]["bias_rate_needed"] = r.bias_rate_needed;
   out["remarks"] = remarks(q, r);
   return out;
@@ -135,7 +167,11 @@ void plot(const RouterSeries& r) {
   std::vector<double> column(columns, 0.0);
   for (std::size_t s = 0; s < n; ++s)
     column[s * columns / n] = std::max(column[s * columns / n], r.steps[s].max_violation);
-  const double top = std::max(*std::max_element(column.begin(), column.end()), 1e-9);
+  const double top = *std::max_element(column.begin(), column.end());
+  if (top <= 0) {
+    std::printf("  0 at every step\n");
+    return;
+  }
   for (std::size_t row = kRows; row > 0; --row) {
     std::string line;
     for (const double v : column)
@@ -155,19 +191,22 @@ void print_text(const RouterQuestion& q, const RouterSeries& r) {
   std::printf("gain %s, noise %s at step 0", text_of_number(q.gain, 3).c_str(), text_of_number(q.noise, 3).c_str());
   if (q.balance == Balance::bias) std::printf(", bias rate %s", text_of_number(q.bias_rate, 3).c_str());
   if (q.balance == Balance::aux_loss) {
-    std::printf(
-        ", alpha %s over %s", text_of_number(q.alpha, 3).c_str(),
-        q.micro_batches == 1 ? "the global batch" : (text_of_count(q.micro_batches) + " micro-batches").c_str());
+    std::printf(", alpha %s, f of %s", text_of_number(q.alpha, 3).c_str(),
+                q.micro_batches == 1 || q.global_loss
+                    ? "the global batch"
+                    : ("each of " + text_of_count(q.micro_batches) + " micro-batches").c_str());
   }
   std::printf("\n\nmax violation (busiest load / even load - 1; full collapse = %s):\n",
               text_of_number(static_cast<double>(q.experts) / static_cast<double>(q.top_k) - 1, 4).c_str());
   plot(r);
-  std::printf("\n  %6s %14s %13s %9s\n", "step", "max violation", "idle experts", "aux loss");
+  std::printf("\n  %6s %14s %13s %9s %12s %12s\n", "step", "max violation", "idle experts", "aux loss", "logit spread",
+              "log-sum-exp");
   const std::size_t n = r.steps.size(), every = std::max<std::size_t>(1, (n + 9) / 10);
   for (std::size_t s = 0; s < n; ++s) {
     if (s % every != 0 && s + 1 != n) continue;
     const RouterStep& v = r.steps[s];
-    std::printf("  %6zu %14.3f %13.0f %9.3f\n", s, v.max_violation, v.idle_experts, v.aux_loss);
+    std::printf("  %6zu %14.3f %13.0f %9.3f %12.3f %12.3f\n", s, v.max_violation, v.idle_experts, v.aux_loss,
+                v.logit_spread, v.log_sum_exp);
   }
   std::printf("final (%s): max violation %s, %s idle experts, aux loss %s\n",
               r.window > 1 ? ("mean of the last " + std::to_string(r.window) + " steps").c_str() : "the last step",
@@ -193,8 +232,10 @@ void add_router(CLI::App& app) {
   verb->add_option("--bias-rate", o->bias_rate, "bias: step of the selection bias")->default_str(o->bias_rate);
   verb->add_option("--alpha", o->alpha, "aux-loss: coefficient")->default_str(o->alpha);
   verb->add_option("--z-loss", o->z_loss, "coefficient of the squared log-sum-exp; 0 = none")->default_str(o->z_loss);
-  verb->add_option("--micro-batches", o->micro_batches, "aux-loss: f of each micro-batch alone; 1 = the global batch")
+  verb->add_option("--micro-batches", o->micro_batches, "micro-batches of a step, each of its own domain")
       ->default_str(o->micro_batches);
+  verb->add_option("--aux-scope", o->aux_scope, "aux-loss: shares f of each micro-batch, or of the global-batch")
+      ->default_str(o->aux_scope);
   verb->add_option("--domain-spread", o->domain_spread,
                    "logit deviation of each micro-batch's domain; 0 = equal domains")
       ->default_str(o->domain_spread);

@@ -66,6 +66,11 @@ class RouterRun {
     Random random = stream(q_.seed, kStart);
     for (std::size_t i = 0; i < n_; ++i) z_.push_back(q_.noise * random.normal());
     bias_.assign(n_, 0.0);
+    for (std::int64_t b = 0; b < q_.micro_batches && q_.domain_spread > 0; ++b) {
+      Random domain = stream(q_.seed, kDomain, static_cast<std::uint64_t>(b));
+      Vector& offset = domains_.emplace_back();
+      for (std::size_t i = 0; i < n_; ++i) offset.push_back(q_.domain_spread * domain.normal());
+    }
     if (q_.balance == Balance::hash) prepare_hash();
   }
 
@@ -78,6 +83,7 @@ class RouterRun {
       for (std::size_t i = 0; i < n_; ++i) load[i] += share * b.load[i];
       for (std::size_t i = 0; i < n_; ++i) probabilities[i] += share * b.probabilities[i];
       out.unchosen_tokens += share * b.unchosen;
+      out.micro_violation += share * max_violation(b.load);
     }
     out.max_violation = max_violation(load);
     out.idle_experts = static_cast<double>(std::count_if(load.begin(), load.end(), [&](double l) { return idle(l); }));
@@ -109,11 +115,7 @@ class RouterRun {
     const std::int64_t each = q_.tokens / q_.micro_batches;
     for (std::int64_t b = 0; b < q_.micro_batches; ++b) {
       Random random = stream(q_.seed, kTokens + static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(b));
-      Vector logits = z_;
-      if (q_.domain_spread > 0) {
-        Random domain = stream(q_.seed, kDomain, static_cast<std::uint64_t>(b));
-        for (double& v : logits) v += q_.domain_spread * domain.normal();
-      }
+      const Vector logits = domains_.empty() ? z_ : sum_of(z_, domains_[static_cast<std::size_t>(b)]);
       if (q_.balance == Balance::hash) {
         out.push_back(by_hash(each, random));
       } else if (q_.balance == Balance::expert_choice) {
@@ -217,11 +219,16 @@ class RouterRun {
     const double n = static_cast<double>(n_), even = 1 / n;
     Vector change(n_, 0.0);
     for (std::size_t i = 0; i < n_; ++i) change[i] += q_.gain * (load[i] - even);
-    if (q_.balance == Balance::aux_loss) {
-      const double share = q_.alpha * n / static_cast<double>(batches.size());
-      for (const Batch& b : batches) {
-        const double mean = dot(b.load, b.probabilities);
-        for (std::size_t i = 0; i < n_; ++i) change[i] -= share * b.probabilities[i] * (b.load[i] - mean);
+    for (std::size_t b = 0; b < batches.size() && q_.balance == Balance::aux_loss; ++b) {
+      const Vector& p = batches[b].probabilities;
+      const Vector& f = q_.global_loss ? load : batches[b].load;
+      const double mean = dot(f, p), rate = q_.alpha * n;
+      for (std::size_t i = 0; i < n_; ++i) {
+        const double gradient = rate * p[i] * (f[i] - mean);
+        if (domains_.empty())
+          change[i] -= gradient / static_cast<double>(batches.size());
+        else
+          domains_[b][i] -= gradient;
       }
     }
     if (q_.z_loss > 0) {
@@ -239,7 +246,8 @@ class RouterRun {
   const RouterQuestion& q_;
   std::size_t n_;
   Vector z_, bias_, load_;
-  Vector frequency_;  // hash: cumulative
+  std::vector<Vector> domains_;  // offset of each micro-batch's logits; empty where all are alike
+  Vector frequency_;             // hash: cumulative
   double largest_pull_ = 0;
 };
 
@@ -284,6 +292,9 @@ std::string law_of(const RouterQuestion& q) {
   law += "; z += gain (load - 1/N)";
   if (q.balance == Balance::bias) law += "; b -= rate sign(load - 1/N)";
   if (q.balance == Balance::aux_loss) law += "; z_i -= alpha N P_i (f_i - f.P)";
+  if (q.balance == Balance::aux_loss && q.micro_batches > 1)
+    law += q.global_loss ? ", f of the global batch" : ", f of each micro-batch";
+  if (q.domain_spread > 0 && q.balance == Balance::aux_loss) law += ", on each domain's own logits";
   if (q.z_loss > 0) law += "; z_i -= 2 c logsumexp(z) P_i";
   return law;
 }
@@ -299,8 +310,24 @@ RouterStep mean_of(const std::vector<RouterStep>& steps, std::int64_t window) {
     out.logit_spread += share * s->logit_spread;
     out.log_sum_exp += share * s->log_sum_exp;
     out.unchosen_tokens += share * s->unchosen_tokens;
+    out.micro_violation += share * s->micro_violation;
   }
   return out;
+}
+
+/// Did the rate hold the balance; if not, is it too small or too large?
+void judge_rate(const RouterQuestion& q, RouterSeries& out) {
+  if (q.balance != Balance::bias && q.balance != Balance::aux_loss) return;
+  const double quiet = std::max(5 * out.sampling_noise, 0.2);
+  const RouterStep& middle = out.steps[out.steps.size() / 2];
+  if (out.final.max_violation <= quiet || out.final.max_violation <= middle.max_violation * 0.8) return;
+  if (q.balance == Balance::bias) {
+    out.rate_too_small = out.bias_rate_needed > q.bias_rate;
+    out.rate_too_large = !out.rate_too_small;
+  } else {
+    out.rate_too_large = q.alpha > q.gain + 2 * static_cast<double>(q.experts);
+    out.rate_too_small = !out.rate_too_large && q.alpha < q.gain;
+  }
 }
 
 }  // namespace
@@ -334,12 +361,7 @@ RouterSeries simulate_router(const RouterQuestion& question) {
   out.loads = run.load();
   out.final = mean_of(out.steps, out.window);
   if (question.tokens > 0) out.sampling_noise = sampling_violation(question.experts, question.top_k, question.tokens);
-  const bool controlled = question.balance == Balance::bias || question.balance == Balance::aux_loss;
-  const double quiet = std::max(5 * out.sampling_noise, 0.2);
-  const RouterStep& middle = out.steps[out.steps.size() / 2];
-  out.rate_too_small = controlled && out.final.max_violation > quiet &&
-                       out.final.max_violation > middle.max_violation * 0.8 &&
-                       (question.balance != Balance::bias || out.bias_rate_needed > question.bias_rate);
+  judge_rate(question, out);
   return out;
 }
 

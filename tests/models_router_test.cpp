@@ -106,15 +106,47 @@ TEST_CASE("hash routing is as uneven as the token frequencies", "[router]") {
   CHECK(even.final.max_violation < 1.5 * even.sampling_noise);
 }
 
-TEST_CASE("the micro-batch loss acts as the global one unless domains differ", "[router]") {
+TEST_CASE("with equal domains the micro-batch loss is the global one, step for step", "[router]") {
   RouterQuestion q = tokens_question(Balance::aux_loss);
+  q.alpha = 2;
   q.steps = 60;
   q.micro_batches = 8;
-  q.domain_spread = 1.5;
-  const double spread = simulate_router(q).final.logit_spread;
-  q.domain_spread = 0;
-  CHECK(simulate_router(q).final.max_violation < 0.3);
-  CHECK(spread > 0);
+  const RouterSeries micro = simulate_router(q);
+  q.global_loss = true;
+  const RouterSeries global = simulate_router(q);
+  for (std::size_t s = 0; s < micro.steps.size(); ++s)
+    CHECK(global.steps[s].max_violation == Approx(micro.steps[s].max_violation).epsilon(1e-9));
+}
+
+TEST_CASE("the micro-batch loss takes domains their own experts, the global-batch loss only evens their sum",
+          "[router]") {
+  RouterQuestion q = tokens_question(Balance::aux_loss);
+  q.alpha = 2;
+  q.steps = 200;
+  q.micro_batches = 8;
+  q.domain_spread = 1;
+  const RouterSeries micro = simulate_router(q);
+  q.global_loss = true;
+  const RouterSeries global = simulate_router(q);
+  CHECK(micro.steps[0].max_violation == global.steps[0].max_violation);  // the same tokens
+  CHECK(global.final.max_violation < 0.2);
+  CHECK(micro.final.max_violation < 0.2);
+  CHECK(global.final.micro_violation > 1);
+  CHECK(micro.final.micro_violation < 0.5);
+}
+
+TEST_CASE("a rate beyond gain + 2 N overshoots and is not called too small", "[router]") {
+  RouterQuestion q = tokens_question(Balance::aux_loss);
+  q.alpha = 30;  // 0.8 + 32 is the edge
+  CHECK(simulate_router(q).final.max_violation < 0.5);
+  q.alpha = 40;
+  const RouterSeries large = simulate_router(q);
+  CHECK(large.final.max_violation > 5);
+  CHECK(large.rate_too_large);
+  CHECK_FALSE(large.rate_too_small);
+  q.balance = Balance::bias;
+  q.bias_rate = 1;
+  CHECK(simulate_router(q).rate_too_large);
 }
 
 TEST_CASE("the z-loss bounds the logits and leaves their order", "[router]") {
