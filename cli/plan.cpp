@@ -13,6 +13,7 @@
 #include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
+#include "cli/plan_ways.hpp"
 #include "cli/skew_text.hpp"
 #include "cli/step_options.hpp"
 #include "cli/step_text.hpp"
@@ -86,7 +87,7 @@ std::string refusal(const PlanQuestion& q, const Layout& layout) {
   return own.empty() ? "" : own.front().framework + " " + own.front().note;
 }
 
-ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
+ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& a, const WaysAnswer& ways) {
   ordered_json out;
   out["model"] = q.model->name;
   out["cluster"] = q.pricer->cluster().name;
@@ -133,6 +134,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
     plan["cost_usd"] = t.asked && t.priced ? ordered_json(t.usd) : ordered_json(nullptr);
     out["plans"].push_back(std::move(plan));
   }
+  if (!a.plans.empty()) out["other_ways"] = ways_json(ways, a.plans.front());
   out["rejected"] = ordered_json::object();
   for (const auto& [reason, count] : a.rejected) out["rejected"][reason] = count;
   return out;
@@ -232,11 +234,12 @@ void print_counts(const PlanAnswer& a) {
     std::printf("  %8lld  %s\n", static_cast<long long>(reasons[i].second), reasons[i].first.c_str());
 }
 
-void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
+void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a, const WaysAnswer& ways) {
   print_question(o, q);
   if (!a.plans.empty()) {
     print_plans(o, q, a);
     print_best(o, q, a.plans.front());
+    std::printf("%s", ways_text(ways, a.plans.front()).c_str());
   } else {
     std::printf("nothing fits\n");
     if (a.shortfall)
@@ -289,16 +292,17 @@ void run(const Options& o) {
     const StepQuestion best{q.model, q.pricer, a.plans.front().layout, q.workload, q.stack, q.options};
     for (const std::string& what : unpriced_words(best)) print_warning(what);
   }
+  const WaysAnswer ways = a.plans.empty() ? WaysAnswer{} : other_ways(q, a.plans.front());
   std::vector<SkewPoint> curve;  // of the best plan
   if (wants_skew_curve(o.step) && !a.plans.empty())
     curve = skew_curve({&model, &pricer, a.plans.front().layout, q.workload, q.stack, q.options}, q.memory,
                        read_seed(o.step));
   if (o.common.json()) {
-    ordered_json out = json_of(o, q, a);
+    ordered_json out = json_of(o, q, a, ways);
     if (!curve.empty()) out["skew_curve"] = skew_curve_json(curve);
     print_json(out);
   } else {
-    print_text(o, q, a);
+    print_text(o, q, a, ways);
     if (!curve.empty()) std::printf("%s", skew_curve_text(curve).c_str());
   }
   if (a.plans.empty()) throw ExitCode{1};

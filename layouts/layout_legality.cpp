@@ -176,6 +176,27 @@ std::optional<std::string> refuse_layout(const Layout& l, const Model& m, const 
   return {};
 }
 
+namespace {
+
+/// Megatron core, transformer_config.py (overlap_moe_expert_parallel_comm, moe_shared_expert_overlap).
+template <class Note>
+void exchange_notes(const Layout& l, const Model& m, const Note& note) {
+  if (l.ep_overlap == EpOverlap::shared && l.transport.value_or(Transport::nccl) != Transport::nccl)
+    note("megatron", "ep-overlap", "moe_shared_expert_overlap works with the all-to-all dispatcher only");
+  if (l.ep_overlap != EpOverlap::batch_1f1b) return;
+  if (l.ep == 1) {
+    note("megatron", "ep-overlap", "overlap_moe_expert_parallel_comm needs expert parallelism");
+  } else if (l.recompute == Recompute::full) {
+    note("megatron", "ep-overlap", "overlap_moe_expert_parallel_comm goes with no full recomputation");
+  } else if (l.recompute == Recompute::selective && l.modules.moe) {
+    note("megatron", "ep-overlap", "overlap_moe_expert_parallel_comm goes with no recomputation of moe");
+  } else if (m.mtp.size() > 1) {
+    note("megatron", "ep-overlap", "overlap_moe_expert_parallel_comm takes one MTP layer at most");
+  }
+}
+
+}  // namespace
+
 std::vector<FrameworkNote> framework_notes(const Layout& l, const Model& m, const Workload& w) {
   std::vector<FrameworkNote> out;
   const auto note = [&](const char* framework, const char* word, const std::string& why) {
@@ -190,6 +211,7 @@ std::vector<FrameworkNote> framework_notes(const Layout& l, const Model& m, cons
   if (m.has_moe() && l.tp > 1 && !l.sequence_parallel()) {
     note("megatron", "sp", "experts with tensor parallelism need sequence parallelism in training");
   }
+  if (m.has_moe()) exchange_notes(l, m, note);
   if (l.zero_stage() >= 2)
     note("megatron", "zero", "zero" + n(l.zero_stage()) + " needs Megatron-FSDP; the distributed optimizer is zero1");
   if (l.pp == 1) return out;

@@ -36,7 +36,7 @@ double MemoryReport::peak_reserved() const {
 }
 
 MemoryReport memory_of(const Model& m, const Cluster& c, const Layout& l, const Workload& w, const MemoryOptions& o,
-                       const std::vector<StageSlice>& slices, const InFlight& flight) {
+                       const std::vector<StageSlice>& slices, const InFlight& flight, double enough) {
   const MemoryQuestion q(m, l, w, o);
   MemoryReport out;
   out.recipe = q.recipe.name;
@@ -45,6 +45,7 @@ MemoryReport memory_of(const Model& m, const Cluster& c, const Layout& l, const 
   for (int r = 0; r < l.pp; ++r) {
     out.ranks.push_back(RankHoldings(q, r, slices).peak(flight.ranks[static_cast<std::size_t>(r)]));
     if (out.ranks.back().device() > out.ranks[static_cast<std::size_t>(out.peak_rank)].device()) out.peak_rank = r;
+    if (out.peak_bytes() > enough) break;
   }
   out.fits = out.peak_bytes() <= out.capacity_bytes;
   if (!out.fits) out.shortfall = shortfall_of(out.ranks[static_cast<std::size_t>(out.peak_rank)], out.capacity_bytes);

@@ -6,6 +6,7 @@
 // for a moment of the backward pass, buffers of the stack, what the allocator holds beyond live tensors, and the
 // context of driver and NCCL. The report shows the moment at which the sum is largest.
 #include <array>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -113,9 +114,11 @@ struct MemoryReport {
 };
 
 /// Memory of a legal layout (refuse_layout said nothing). `slices` and `flight` are split_stages and in_flight of the
-/// same layout: callers that ask often keep them.
+/// same layout: callers that ask often keep them. Ranks after the first that holds more than `enough` bytes are not
+/// looked at: a search need not know by how much they are over.
 MemoryReport memory_of(const Model&, const Cluster&, const Layout&, const Workload&, const MemoryOptions&,
-                       const std::vector<StageSlice>& slices, const InFlight& flight);
+                       const std::vector<StageSlice>& slices, const InFlight& flight,
+                       double enough = std::numeric_limits<double>::infinity());
 MemoryReport memory_of(const Model&, const Cluster&, const Layout&, const Workload&, const MemoryOptions&);
 
 /// One line of an explanation: a class of tensors on one rank at its peak.

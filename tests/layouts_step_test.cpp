@@ -40,7 +40,8 @@ TEST_CASE("the lower bound never exceeds the replay, for every layout of small q
     std::int64_t gpus, seq, batch;
   };
   for (const Ask& ask :
-       {Ask{"llama-3.1-8b", "h100-sxm", 32, 8192, 64}, Ask{"mixtral-8x7b", "a100-sxm-80gb", 64, 4096, 128}}) {
+       {Ask{"llama-3.1-8b", "h100-sxm", 32, 8192, 64}, Ask{"mixtral-8x7b", "a100-sxm-80gb", 64, 4096, 128},
+        Ask{"deepseek-v2-lite", "h100-sxm", 64, 4096, 128}, Ask{"moonlight-16b-a3b", "gb200", 32, 4096, 64}}) {
     const Model model = load_model(ask.model);
     const Pricer pricer(load_cluster(ask.cluster), Rates::calibrated, Fidelity::table);
     SearchSpace space;
@@ -56,7 +57,7 @@ TEST_CASE("the lower bound never exceeds the replay, for every layout of small q
     Random random(7);
     for (int i = 0; i < 300; ++i) {
       const Candidate& c = candidates[random.below(candidates.size())];
-      const Layout& layout = c.ladder[random.below(c.ladder.size())];
+      const Layout layout = with_path(c.ladder[random.below(c.ladder.size())], c.paths[random.below(c.paths.size())]);
       StepQuestion q;
       q.model = &model;
       q.pricer = &pricer;

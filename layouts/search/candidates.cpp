@@ -1,11 +1,13 @@
 #include "layouts/search/candidates.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "layouts/layout_words.hpp"
+#include "layouts/machine_needs.hpp"
 #include "sim/schedules.hpp"
 
 namespace shardplan {
@@ -48,11 +50,27 @@ std::string reason_kind(const std::string& reason) {
   return out;
 }
 
+/// --for asks for what one framework takes. Otherwise the stack's own framework decides, unless everything is opened or
+/// the user fixed the very word that it refuses: that is answered, with its note.
+bool refused_note(const SearchSpace& space, const Stack& stack, const FrameworkNote& note) {
+  if (!space.framework.empty()) return note.framework == space.framework;
+  if (space.any || note.framework != stack.framework) return false;
+  if (note.word == "zero") return false;  // the stack's own list of stages says more
+  if (note.word == "schedule") return !space.is_fixed("schedule") && !space.is_fixed("vpp") && !space.is_fixed("group");
+  return !space.is_fixed(note.word.c_str());
+}
+
 class Enumerator {
  public:
   Enumerator(const SearchSpace& space, const Model& model, const Workload& workload, const Stack& stack,
              const Cluster& cluster, std::map<std::string, std::int64_t>& refused)
-      : space_(space), model_(model), workload_(workload), stack_(stack), cluster_(cluster), refused_(refused) {}
+      : space_(space),
+        model_(model),
+        workload_(workload),
+        stack_(stack),
+        cluster_(cluster),
+        refused_(refused),
+        overlaps_(overlaps_tensor_parallel(cluster)) {}
 
   std::vector<Candidate> all() {
     for (const int tp : choices("tp", space_.fixed.tp, tensor_degrees()))
@@ -112,8 +130,12 @@ class Enumerator {
         // Chunks that travel beside products never cost more than the whole message in the open, and no memory that is
         // counted: only the mode that hides most is searched.
         const TpOverlap overlap = space_.any ? TpOverlap::async : stack_.plan_tp_overlap;
-        if (!space_.is_fixed("tp-overlap") && layout.sequence_parallel() && overlap != stack_.tp_overlap)
-          layout.tp_overlap = overlap;
+        if (!space_.is_fixed("tp-overlap") && layout.sequence_parallel()) {
+          if (!overlaps_)
+            layout.tp_overlap = TpOverlap::none;  // whatever the stack does elsewhere
+          else if (overlap != stack_.tp_overlap)
+            layout.tp_overlap = overlap;
+        }
         with_zero(layout);
       }
     }
@@ -215,19 +237,30 @@ class Enumerator {
       return;
     }
     c.ladder = space_.is_fixed("recompute") ? std::vector<Layout>{layout} : ladder(layout);
-    out_.push_back(std::move(c));
+    const std::array degrees{layout.tp, layout.cp, layout.pp, layout.dp, layout.ep};
+    if (std::exchange(transports_of_, degrees) != degrees)
+      transports_ = transports_here(space_, layout, stack_, cluster_, nullptr);
+    by_memory(c, expert_paths(space_, layout, model_, workload_, stack_, transports_));
   }
 
-  /// --for asks for what one framework takes. Otherwise the stack's own framework decides, unless everything is opened
-  /// or the user fixed the very word that it refuses: that is answered, with its note.
-  bool refuses(const FrameworkNote& note) const {
-    if (!space_.framework.empty()) return note.framework == space_.framework;
-    if (space_.any || note.framework != stack_.framework) return false;
-    if (note.word == "zero") return false;  // the stack's own list of stages says more
-    if (note.word == "schedule")
-      return !space_.is_fixed("schedule") && !space_.is_fixed("vpp") && !space_.is_fixed("group");
-    return !space_.is_fixed(note.word.c_str());
+  /// Pairs of passes keep one micro-batch more, and not all that is recomputed goes with them: a family of their own.
+  void by_memory(const Candidate& c, const std::vector<ExpertPath>& paths) {
+    Candidate alone = c, paired = c;
+    for (const ExpertPath& p : paths) (p.overlap == EpOverlap::batch_1f1b ? paired : alone).paths.push_back(p);
+    if (!alone.paths.empty()) out_.push_back(std::move(alone));
+    if (paired.paths.empty()) return;
+    paired.layout = with_path(c.layout, paired.paths.front());
+    paired.ladder.clear();
+    for (const Layout& l : c.ladder) {
+      const Layout next = with_path(l, paired.paths.front());
+      const auto notes = framework_notes(next, model_, workload_);
+      if (std::none_of(notes.begin(), notes.end(), [&](const FrameworkNote& n) { return refuses(n); }))
+        paired.ladder.push_back(next);
+    }
+    if (!paired.ladder.empty()) out_.push_back(std::move(paired));
   }
+
+  bool refuses(const FrameworkNote& note) const { return refused_note(space_, stack_, note); }
 
   /// Recomputation from the cheapest to the most thorough; every step keeps less and repeats more.
   std::vector<Layout> ladder(const Layout& base) const {
@@ -260,13 +293,88 @@ class Enumerator {
   const Stack& stack_;
   const Cluster& cluster_;
   std::map<std::string, std::int64_t>& refused_;
+  std::array<int, 5> transports_of_{};  // degrees that `transports_` are of
+  std::vector<std::optional<Transport>> transports_;
+  bool overlaps_;  // chunks of tensor-parallel collectives may travel beside products on this machine
   std::vector<Candidate> out_;
 };
+
+bool any_shared_experts(const Model& m) {
+  return std::any_of(m.layers.begin(), m.layers.end(),
+                     [](const Layer& l) { return l.moe.has_value() && l.moe->shared_width > 0; });
+}
 
 }  // namespace
 
 bool SearchSpace::is_fixed(const char* word) const {
   return std::find(fixed_words.begin(), fixed_words.end(), word) != fixed_words.end();
+}
+
+namespace {
+
+/// The overlap that this layout states, with NCCL's all-to-all: has it anything to hide, and does the framework take
+/// it.
+bool may_overlap(const SearchSpace& space, const Layout& l, const Model& model, const Workload& workload,
+                 const Stack& stack) {
+  if (l.ep_overlap == EpOverlap::shared && !any_shared_experts(model)) return false;
+  const std::string schedule = l.schedule_name();
+  if (l.ep_overlap == EpOverlap::batch_1f1b && schedule != "1f1b" && schedule != "interleaved-1f1b") return false;
+  if (refuse_layout(l, model, workload, space.gpus)) return false;
+  const auto notes = framework_notes(l, model, workload);
+  return std::none_of(notes.begin(), notes.end(),
+                      [&](const FrameworkNote& n) { return refused_note(space, stack, n); });
+}
+
+}  // namespace
+
+Layout with_path(Layout l, const ExpertPath& path) {
+  l.transport = path.transport;
+  l.ep_overlap = path.overlap;
+  return l;
+}
+
+std::vector<std::optional<Transport>> transports_here(const SearchSpace& space, const Layout& layout,
+                                                      const Stack& stack, const Cluster& cluster,
+                                                      std::vector<std::string>* refused) {
+  if (space.is_fixed("transport")) return {layout.transport};
+  constexpr std::array all{Transport::nccl, Transport::deepep, Transport::hybridep};
+  std::vector<std::optional<Transport>> out;
+  for (const Transport t : all) {
+    const auto& listed = stack.plan_transports;
+    if (!space.any && std::find(listed.begin(), listed.end(), t) == listed.end()) continue;
+    Layout next = layout;
+    next.transport = t == Transport::nccl ? std::nullopt : std::optional(t);
+    const auto why = refused_by_machine(next, cluster);
+    if (!why) {
+      out.push_back(next.transport);
+    } else if (refused != nullptr) {
+      refused->push_back(*why);
+    }
+  }
+  return out;
+}
+
+std::vector<ExpertPath> expert_paths(const SearchSpace& space, const Layout& layout, const Model& model,
+                                     const Workload& workload, const Stack& stack,
+                                     const std::vector<std::optional<Transport>>& transports) {
+  if (layout.ep == 1 || !model.has_moe()) return {{layout.transport, layout.ep_overlap}};
+  std::vector<ExpertPath> out;
+  const bool fixed = space.is_fixed("ep-overlap");
+  constexpr std::array all{EpOverlap::none, EpOverlap::shared, EpOverlap::batch_1f1b};
+  for (const EpOverlap o : all) {
+    const auto& listed = stack.plan_ep_overlaps;
+    if (fixed ? o != EpOverlap::none : !space.any && std::find(listed.begin(), listed.end(), o) == listed.end())
+      continue;
+    const std::optional<EpOverlap> overlap = fixed                  ? layout.ep_overlap
+                                             : o == EpOverlap::none ? std::nullopt
+                                                                    : std::optional(o);
+    if (!fixed && o != EpOverlap::none && !may_overlap(space, with_path(layout, {{}, overlap}), model, workload, stack))
+      continue;
+    for (const auto& transport : transports)
+      // Shared experts hide NCCL's all-to-all alone (framework_notes).
+      if (fixed || o != EpOverlap::shared || !transport || space.any) out.push_back({transport, overlap});
+  }
+  return out;
 }
 
 SearchSpace parse_fixed(const std::string& text, std::int64_t gpus, const std::string& where) {

@@ -1,9 +1,14 @@
 #include "layouts/search/search.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <tuple>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "layouts/search/expert_ways.hpp"
+#include "layouts/step/layer_shelf.hpp"
 #include "layouts/step/price.hpp"
 
 namespace shardplan {
@@ -11,7 +16,7 @@ namespace {
 
 struct Open {
   Layout layout;
-  MemoryReport memory;
+  std::shared_ptr<const MemoryReport> memory;
   double bound = 0;
   std::string text;
 };
@@ -25,20 +30,26 @@ bool same_proposal(Layout a, Layout b) {
     l->vpp = 1;
     l->recompute = Recompute::none;
     l->modules = {};
+    l->transport.reset();
+    l->ep_overlap.reset();
     if (l->schedule == "interleaved-1f1b" || l->schedule == "1f1b") l->schedule.clear();
   }
   return a == b;
 }
 
+constexpr const char* kBeatenByOwn = "another variant of the same layout is faster";
+
 class Search {
  public:
-  explicit Search(const PlanQuestion& q) : q_(q) {}
+  explicit Search(const PlanQuestion& q)
+      : q_(q), ask_{q.model, q.pricer, {}, q.workload, q.stack, q.options, &shelf_}, ways_(ask_) {}
 
   PlanAnswer run() {
     const std::vector<Candidate> candidates =
         enumerate_candidates(q_.space, *q_.model, q_.workload, q_.stack, q_.pricer->cluster(), answer_.rejected);
     for (const auto& [reason, count] : answer_.rejected) answer_.refused += count;
-    answer_.considered = answer_.refused + static_cast<std::int64_t>(candidates.size());
+    answer_.considered = answer_.refused;
+    for (const Candidate& c : candidates) answer_.considered += static_cast<std::int64_t>(c.paths.size());
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       fit(candidates[i]);
       if (q_.progress) q_.progress(static_cast<std::int64_t>(i), static_cast<std::int64_t>(2 * candidates.size()));
@@ -52,6 +63,11 @@ class Search {
         answer_.rejected["slower than the plans kept (lower bound)"] += static_cast<std::int64_t>(open_.size() - i);
         break;
       }
+      if (beaten_by_own(open_[i])) {
+        ++answer_.pruned;
+        ++answer_.rejected[kBeatenByOwn];
+        continue;
+      }
       price(open_[i]);
       if (q_.progress)
         q_.progress(static_cast<std::int64_t>(candidates.size() + candidates.size() * i / open_.size()),
@@ -62,15 +78,9 @@ class Search {
   }
 
  private:
-  StepQuestion step_question(const Layout& layout) const {
-    StepQuestion s;
-    s.model = q_.model;
-    s.pricer = q_.pricer;
-    s.layout = layout;
-    s.workload = q_.workload;
-    s.stack = q_.stack;
-    s.options = q_.options;
-    return s;
+  const StepQuestion& step_question(const Layout& layout) {
+    ask_.layout = layout;
+    return ask_;
   }
 
   /// The words that candidates differ in decide nothing else of the split.
@@ -90,21 +100,52 @@ class Search {
     MemoryOptions asked = q_.memory;
     asked.load = routed_load(q_.options.routing, *q_.model, c.layout, q_.pricer->cluster());
     asked.redundant = q_.options.routing.redundant;
+    const auto all = static_cast<std::int64_t>(c.paths.size());
     for (const Layout& layout : c.ladder) {
-      MemoryReport memory = memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, asked, slices, flight);
-      const double over = memory.peak_bytes() - (1 - q_.headroom) * memory.capacity_bytes;
+      auto memory = std::make_shared<MemoryReport>(
+          memory_of(*q_.model, q_.pricer->cluster(), layout, q_.workload, asked, slices, flight, enough_bytes()));
+      const double over = memory->peak_bytes() - (1 - q_.headroom) * memory->capacity_bytes;
       if (over > 0) {
-        note_shortfall(layout, memory, over);
+        note_shortfall(layout, *memory, over);
         continue;
       }
-      Open o{layout, std::move(memory), 0, layout_text(layout)};
-      o.bound =
-          q_.objective == Objective::memory ? o.memory.peak_bytes() : step_lower_bound(step_question(layout), slices);
-      open_.push_back(std::move(o));
+      open(layout, c.paths, std::move(memory), slices);
       return;
     }
-    ++answer_.infeasible;
-    ++answer_.rejected["does not fit in memory"];
+    answer_.infeasible += all;
+    answer_.rejected["does not fit in memory"] += all;
+  }
+
+  /// Bytes of a rank from which on a layout neither fits nor comes closest to it.
+  double enough_bytes() const {
+    const double limit =
+        (1 - q_.headroom) * q_.pricer->cluster().gpu.capacity_bytes(q_.memory.rates == Rates::datasheet);
+    if (!open_.empty()) return limit;
+    return answer_.shortfall ? limit + answer_.shortfall->bytes : std::numeric_limits<double>::infinity();
+  }
+
+  /// Every way to the experts that may be the best of this layout, with its bound. They hold the same memory.
+  void open(const Layout& layout, const std::vector<ExpertPath>& paths, std::shared_ptr<const MemoryReport> memory,
+            const std::vector<StageSlice>& slices) {
+    const std::vector<ExpertPath> kept = q_.exhaustive ? paths : ways_.undominated(layout, paths);
+    const auto dominated = static_cast<std::int64_t>(paths.size() - kept.size());
+    answer_.pruned += dominated;
+    if (dominated > 0) answer_.rejected["another way to the experts is faster in every layer"] += dominated;
+    const std::size_t first = open_.size();
+    for (const ExpertPath& path : kept) {
+      const Layout next = with_path(layout, path);
+      open_.push_back({next, memory, step_lower_bound(step_question(next), slices), layout_text(next)});
+    }
+    if (q_.objective != Objective::memory) return;
+    // One plan a layout: the fastest of what holds the same.
+    const auto fastest = std::min_element(open_.begin() + static_cast<std::ptrdiff_t>(first), open_.end(),
+                                          [](const Open& a, const Open& b) { return a.bound < b.bound; });
+    Open best = std::move(*fastest);
+    best.bound = best.memory->peak_bytes();
+    answer_.pruned += static_cast<std::int64_t>(open_.size() - first - 1);
+    if (open_.size() - first > 1) answer_.rejected[kBeatenByOwn] += static_cast<std::int64_t>(open_.size() - first - 1);
+    open_.resize(first);
+    open_.push_back(std::move(best));
   }
 
   void note_shortfall(const Layout& layout, const MemoryReport& memory, double bytes) {
@@ -120,10 +161,17 @@ class Search {
            bound >= value_of(q_.objective, answer_.plans.back());
   }
 
+  /// A plan of the same proposal is kept that this one cannot beat.
+  bool beaten_by_own(const Open& o) const {
+    return !q_.exhaustive && std::any_of(answer_.plans.begin(), answer_.plans.end(), [&](const RankedPlan& p) {
+      return value_of(q_.objective, p) <= o.bound && same_proposal(p.layout, o.layout);
+    });
+  }
+
   void price(const Open& o) {
     RankedPlan plan;
     plan.layout = o.layout;
-    plan.memory = o.memory;
+    plan.memory = *o.memory;
     try {
       plan.step = simulate_step(step_question(o.layout));
     } catch (const InputError& e) {
@@ -134,15 +182,15 @@ class Search {
     }
     ++answer_.replayed;
     const double value = value_of(q_.objective, plan);
-    // Layouts that differ only in their number of chunks or in what they recompute are one proposal: the best of them
-    // is kept.
+    // Layouts that differ only in their number of chunks, in what they recompute or in the way to their experts are one
+    // proposal: the best of them is kept.
     for (auto other = answer_.plans.begin(); other != answer_.plans.end(); ++other) {
       if (!same_proposal(other->layout, plan.layout)) continue;
       if (value_of(q_.objective, *other) <= value) {
-        ++answer_.rejected["another number of chunks of the same layout is faster"];
+        ++answer_.rejected[kBeatenByOwn];
         return;
       }
-      ++answer_.rejected["another number of chunks of the same layout is faster"];
+      ++answer_.rejected[kBeatenByOwn];
       answer_.plans.erase(other);
       break;
     }
@@ -153,6 +201,9 @@ class Search {
   }
 
   const PlanQuestion& q_;
+  LayerShelf shelf_;
+  StepQuestion ask_;  // of the layout in hand
+  ExpertWays ways_;
   std::map<std::string, InFlight> flights_;
   std::map<std::tuple<int, int, Placement>, std::vector<StageSlice>> slices_;
   PlanAnswer answer_;

@@ -17,6 +17,7 @@ struct LayerLanes {
   double backward() const {
     return combine_back + experts_back + experts_weights + dispatch_back + attention_back + attention_weights;
   }
+  bool operator==(const LayerLanes&) const = default;
 };
 
 /// Device seconds of the pair: forward layers first to last, backward layers last to first, a layer of each at a time:

@@ -79,14 +79,17 @@ double hidden_message(const StepQuestion& q, const std::vector<StageCost>& stage
 void price_pairs(const StepQuestion& q, Pipeline& p) {
   const Order& order = p.order();
   const std::int32_t n = order.stages();
-  const bool delayed = q.layout.delay_wgrad.value_or(true);
+  PairTable pairs(p.stages, q.layout.delay_wgrad.value_or(true));
+  const auto slot = [&](std::int32_t s) {
+    return static_cast<std::size_t>(order.layer_slot[static_cast<std::size_t>(s)]);
+  };
   p.pair_device.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), 0);
   p.times.overlapped_pair = p.pair_device;
   for (std::int32_t f = 0; f < n; ++f) {
     for (std::int32_t b = 0; b < n; ++b) {
       if (order.rank_of_stage[static_cast<std::size_t>(f)] != order.rank_of_stage[static_cast<std::size_t>(b)])
         continue;
-      const PairTime pair = layered_pair(p.stage(f), p.stage(b), delayed);
+      const PairTime& pair = pairs.of(slot(f), slot(b));
       const auto at = static_cast<std::size_t>(f) * static_cast<std::size_t>(n) + static_cast<std::size_t>(b);
       p.pair_device[at] = pair.device;
       p.times.overlapped_pair[at] =
@@ -116,6 +119,30 @@ PairTime layered_pair(const StageCost& forward, const StageCost& backward, bool 
   apart.hide(Part::ep, apart.device() - out.device);
   out.seconds = apart.seconds();
   return out;
+}
+
+namespace {
+
+/// Alike for every pair that they may be in.
+bool same_passes(const StageCost& a, const StageCost& b) {
+  const auto same = [](const Cost& x, const Cost& y) { return x.parts == y.parts && x.host == y.host; };
+  return same(a.forward, b.forward) && same(a.input_grad, b.input_grad) && same(a.weight_grad, b.weight_grad) &&
+         a.lanes == b.lanes;
+}
+
+}  // namespace
+
+PairTable::PairTable(const std::vector<StageCost>& stages, bool delayed) : stages_(stages), delayed_(delayed) {}
+
+const PairTime& PairTable::of(std::size_t forward, std::size_t backward) {
+  for (std::size_t s = kind_.size(); s < stages_.size(); ++s) {
+    std::size_t first = 0;
+    while (first < s && (kind_[first] != first || !same_passes(stages_[first], stages_[s]))) ++first;
+    kind_.push_back(first);
+  }
+  const auto [at, fresh] = known_.try_emplace({kind_[forward], kind_[backward]});
+  if (fresh) at->second = layered_pair(stages_[forward], stages_[backward], delayed_);
+  return at->second;
 }
 
 Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_t microbatches) {

@@ -1,7 +1,9 @@
 #pragma once
 // The passes of a step with their times, ready to be replayed.
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "layouts/step/cost.hpp"
@@ -66,6 +68,20 @@ struct PairTime {
   double device = 0, seconds = 0;
 };
 PairTime layered_pair(const StageCost& forward, const StageCost& backward, bool delayed_weight_gradients);
+
+/// layered_pair of any two of these stages; equal pairs are priced once, and only when they are asked for. The stages
+/// must outlive it.
+class PairTable {
+ public:
+  PairTable(const std::vector<StageCost>& stages, bool delayed_weight_gradients);
+  const PairTime& of(std::size_t forward, std::size_t backward);
+
+ private:
+  const std::vector<StageCost>& stages_;
+  bool delayed_;
+  std::vector<std::size_t> kind_;  // of each stage: the first one like it; empty until a pair is asked for
+  std::map<std::pair<std::size_t, std::size_t>, PairTime> known_;
+};
 
 /// A pass of the order by what it spends: device seconds by part (what a pair hides taken off), the host's gaps and the
 /// sends that held it. seconds() of all three is the pass's time in the replay.

@@ -124,6 +124,8 @@ class Pricer {
   MachineConstants constants_;
 };
 
+class LayerShelf;
+
 struct StepQuestion {
   const Model* model = nullptr;
   const Pricer* pricer = nullptr;
@@ -131,6 +133,7 @@ struct StepQuestion {
   Workload workload;
   Stack stack;
   StepOptions options;
+  LayerShelf* shelf = nullptr;  // of questions that differ in their layout alone; may be null
 };
 
 }  // namespace shardplan

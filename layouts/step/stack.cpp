@@ -23,22 +23,33 @@ const char* constants_file(ConstantSet set) {
   return set == ConstantSet::all ? "data/step_constants.json" : "data/step_constants_half.json";
 }
 
-/// The member `key`, one of these words; what it was where there is none.
 template <class E>
-void read_word(const Field& f, const char* key, E& out,
-               std::initializer_list<std::pair<const char*, std::type_identity_t<E>>> words) {
-  const auto member = f.find(key);
-  if (!member) return;
-  const std::string text = member->text();
+using WordList = std::initializer_list<std::pair<const char*, std::type_identity_t<E>>>;
+
+template <class E>
+E word_of(const Field& member, WordList<E> words) {
+  const std::string text = member.text();
   std::vector<std::string> known;
   for (const auto& [name, value] : words) {
-    if (text == name) {
-      out = value;
-      return;
-    }
+    if (text == name) return value;
     known.emplace_back(name);
   }
-  member->fail("unknown word " + member->shown() + did_you_mean(text, known));
+  member.fail("unknown word " + member.shown() + did_you_mean(text, known));
+}
+
+/// The member `key`, one of these words; what it was where there is none.
+template <class E>
+void read_word(const Field& f, const char* key, E& out, WordList<E> words) {
+  if (const auto member = f.find(key)) out = word_of<E>(*member, words);
+}
+
+/// The same of a list of them.
+template <class E>
+void read_words(const Field& f, const char* key, std::vector<E>& out, WordList<E> words) {
+  const auto list = f.find(key);
+  if (!list) return;
+  out.clear();
+  for (std::size_t i = 0; i < list->size(); ++i) out.push_back(word_of<E>(list->item(i), words));
 }
 
 std::string known_word(const Field& f, const std::vector<std::string>& known) {
@@ -95,6 +106,8 @@ void read_into(Stack& s, const Field& f) {
                 "overlap_sharded_reduce",
                 "schedules",
                 "plan_tp_overlap",
+                "plan_transports",
+                "plan_ep_overlaps",
                 "zero_stages"});
   s.name = f.at("name").text();
   s.source = f.at("source").text();
@@ -123,6 +136,10 @@ void read_into(Stack& s, const Field& f) {
   overlap("tp_overlap", s.tp_overlap);
   if (f.has("tp_overlap")) s.plan_tp_overlap = s.tp_overlap;
   overlap("plan_tp_overlap", s.plan_tp_overlap);
+  read_words(f, "plan_transports", s.plan_transports,
+             {{"nccl", Transport::nccl}, {"deepep", Transport::deepep}, {"hybridep", Transport::hybridep}});
+  read_words(f, "plan_ep_overlaps", s.plan_ep_overlaps,
+             {{"none", EpOverlap::none}, {"shared", EpOverlap::shared}, {"1f1b", EpOverlap::batch_1f1b}});
   flag("attention_dropout", s.attention_dropout);
   flag("fp32_accumulate", s.fp32_accumulate);
   flag("overlap_grad_reduce", s.overlap_grad_reduce);

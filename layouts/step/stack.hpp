@@ -95,6 +95,8 @@ struct Stack {
   std::vector<std::string> schedules;           // that `plan` may search
   std::vector<int> zero_stages;                 // that `plan` may search
   TpOverlap plan_tp_overlap = TpOverlap::none;  // that `plan` takes: what the stack offers and hides most with
+  std::vector<Transport> plan_transports{Transport::nccl};  // of the experts' exchange, that `plan` may search
+  std::vector<EpOverlap> plan_ep_overlaps{EpOverlap::none};
   StackConstants constants;
   std::string release;                     // "26.06"; empty: none stated
   std::map<std::string, double> releases;  // release_factor of those that were fitted

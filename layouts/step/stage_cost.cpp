@@ -6,31 +6,11 @@
 #include "layouts/activations.hpp"
 #include "layouts/layer_weights.hpp"
 #include "layouts/ranks.hpp"
+#include "layouts/step/layer_shelf.hpp"
 #include "layouts/step/price.hpp"
 
 namespace shardplan {
 namespace {
-
-/// Layers of a model that are equal to the eye of a layout: index of the first one like it, for each layer.
-std::vector<int> layer_classes(const std::vector<Layer>& layers) {
-  std::vector<int> first(layers.size());
-  std::vector<int> kinds;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    int found = -1;
-    for (const int kind : kinds) {
-      if (same_layer(layers[static_cast<std::size_t>(kind)], layers[i])) {
-        found = kind;
-        break;
-      }
-    }
-    if (found < 0) {
-      found = static_cast<int>(i);
-      kinds.push_back(found);
-    }
-    first[i] = found;
-  }
-  return first;
-}
 
 struct UnitTimes {
   double forward, backward;  // compute seconds of one sharded unit
@@ -89,7 +69,8 @@ class StagePricer {
         groups_(groups),
         layers_(q, groups),
         price_(q),
-        classes_(layer_classes(q.model->layers)),
+        classes_(q.shelf != nullptr ? q.shelf->classes(*q.model) : (own_classes_ = layer_classes(q.model->layers))),
+        priced_(q.shelf != nullptr ? q.shelf->of(q.layout, groups) : own_),
         activations_(activation_question(q.layout, *q.model, q.workload, ActivationTraits{}, 1)) {}
 
   StageCost stage(const StageSlice& slice, int layers_before_on_rank) {
@@ -97,8 +78,8 @@ class StagePricer {
     units_.clear();
     offloaded_bytes_ = 0;
     if (slice.embedding) {
-      out.forward += layers_.embedding_forward();
-      out.input_grad += layers_.embedding_backward();
+      out.forward += kept(priced_.embedding_forward, [&] { return layers_.embedding_forward(); });
+      out.input_grad += kept(priced_.embedding_backward, [&] { return layers_.embedding_backward(); });
       out.parameters += local_embedding(*q_.model, q_.layout);
     }
     for (int i = 0; i < slice.layers; ++i) {
@@ -108,11 +89,11 @@ class StagePricer {
     }
     for (int i = 0; i < slice.mtp_layers; ++i) {
       add_layer(out, q_.model->mtp.at(static_cast<std::size_t>(i)), -1, layers_before_on_rank + slice.layers + i);
-      add(out, layers_.mtp_projection());
-      add(out, layers_.head());
+      add(out, kept(priced_.mtp_projection, [&] { return layers_.mtp_projection(); }));
+      add(out, kept(priced_.head, [&] { return layers_.head(); }));
     }
     if (slice.head) {
-      add(out, layers_.head());
+      add(out, kept(priced_.head, [&] { return layers_.head(); }));
       // A tied head on its own stage is a copy of the embedding, reduced between the two stages.
       out.parameters += local_embedding(*q_.model, q_.layout);
     }
@@ -160,10 +141,16 @@ class StagePricer {
   }
 
   const LayerCost& cached(const Layer& layer, int kind, bool recomputed) {
-    for (const Entry& e : cache_)
+    for (const PricedLayers::Entry& e : priced_.layers)
       if (e.kind == kind && e.recomputed == recomputed) return e.cost;
-    cache_.push_back({kind, recomputed, layers_.layer(layer, recomputed)});
-    return cache_.back().cost;
+    priced_.layers.push_back({kind, recomputed, layers_.layer(layer, recomputed)});
+    return priced_.layers.back().cost;
+  }
+
+  template <class T, class Make>
+  static const T& kept(std::optional<T>& slot, const Make& make) {
+    if (!slot) slot = make();
+    return *slot;
   }
 
   bool sharded_weights() const {
@@ -209,17 +196,14 @@ class StagePricer {
     exposed(out.input_grad, out.input_grad.device() + out.weight_grad.device());
   }
 
-  struct Entry {
-    int kind;
-    bool recomputed;
-    LayerCost cost;
-  };
   const StepQuestion& q_;
   const Groups& groups_;
   LayerPricer layers_;
   StepPricer price_;
-  std::vector<int> classes_;
-  std::vector<Entry> cache_;
+  std::vector<int> own_classes_;
+  PricedLayers own_;
+  const std::vector<int>& classes_;
+  PricedLayers& priced_;
   std::vector<UnitTimes> units_;
   ActivationQuestion activations_;
   double offloaded_bytes_ = 0;

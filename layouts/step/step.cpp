@@ -70,50 +70,6 @@ const StageCost* recomputed_by(const StepQuestion& q, const Pipeline& p, const P
 
 }  // namespace
 
-double step_lower_bound(const StepQuestion& q) {
-  check(q);
-  return step_lower_bound(q, split_stages(q.layout, *q.model));
-}
-
-double step_lower_bound(const StepQuestion& q, const std::vector<StageSlice>& slices) {
-  const Groups groups = groups_of(q.layout, q.pricer->cluster());
-  const auto m = static_cast<double>(microbatches(q.layout, q.workload));
-  const std::vector<StageCost> stages = price_stages(q, groups, slices);
-  const ScheduleRow& schedule = find_schedule(q.layout.schedule_name());
-  const double contention = StepPricer(q).contention(Part::ep);
-  const DataParallel dp(q, groups);
-  // A rank is busy with m passes of each of its slices (a bidirectional schedule's two slices share them), and cannot
-  // start before the slices ahead of its first have run forward once; with whole backward passes its last gradient then
-  // travels home through them (split ones may end on weight gradients instead).
-  double bound = 0, ahead = 0, optimizer = 0;
-  const bool loop = q.layout.placement() == Placement::loop;
-  for (int rank = 0; rank < q.layout.pp; ++rank) {
-    double busy = 0;
-    LocalParameters held;
-    for (int chunk = 0; chunk < q.layout.slices_per_rank(); ++chunk) {
-      const auto s = static_cast<std::size_t>(q.layout.slice_of(rank, chunk));
-      const StageCost& stage = stages[s];
-      const StageCost& partner = stages[stages.size() - 1 - s];
-      const double apart = stage.forward_s + std::min(stage.backward_s, stage.input_grad_s + stage.weight_grad_s);
-      const double share = q.layout.parameter_copies() == 2 ? 0.5 : 1;
-      // Pairs of ep-overlap=1f1b take at least the compute of both halves, whichever halves they join.
-      const double paired =
-          q.layout.ep_overlap == EpOverlap::batch_1f1b
-              ? stage.forward.device() + stage.input_grad.device() + stage.weight_grad.device() - stage.forward_a2a -
-                    stage.backward_a2a
-              : std::min(pair_seconds(stage, partner, contention), pair_seconds(partner, stage, contention));
-      busy += share * m * std::min(apart, paired);
-      held += stage.parameters;
-    }
-    const StageCost& first = stages[static_cast<std::size_t>(q.layout.slice_of(rank, 0))];
-    bound = std::max(bound, busy + (loop ? ahead : 0));
-    ahead += first.forward_s + (schedule.splits_backward ? 0 : first.backward_s);
-    optimizer = std::max(optimizer, dp.optimizer(held));
-  }
-  if (!q.options.on(Effect::bubble)) bound = 0;
-  return bound + optimizer;
-}
-
 StepReport simulate_step(const StepQuestion& q) {
   StepReport out;
   check(q);
