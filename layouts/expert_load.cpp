@@ -203,7 +203,8 @@ void uniform_work(const ExpertLoadQuestion& q, ExpertLoad& out) {
   out.hottest = even_tokens(static_cast<double>(most), pairs / static_cast<double>(n));
   out.mean = out.hottest;
   if (n % q.ep != 0) {
-    const double held = std::max(1.0, static_cast<double>(n / q.ep));
+    const std::int64_t least = n / q.ep;
+    const double held = std::max(1.0, static_cast<double>(least));
     out.mean = even_tokens(held, out.pairs_per_rank / held);
   }
   out.max_over_mean_rank = out.lower_bound_rank = static_cast<double>(most) * q.ep / static_cast<double>(n);
@@ -333,7 +334,8 @@ double distinct_groups(std::int64_t experts, std::int64_t top_k, double groups) 
 
 double distinct_groups_limited(std::int64_t experts, std::int64_t top_k, std::int64_t groups, std::int64_t limit) {
   const auto k = static_cast<std::size_t>(top_k);
-  const double size = static_cast<double>(experts / groups);
+  const std::int64_t of_group = experts / groups;  // whole experts
+  const auto size = static_cast<double>(of_group);
   // All polynomials in x up to x^k, scaled by 1 / C(N, k) at the end through P summing to 1.
   std::vector<double> one(k + 1, 0.0), power(k + 1, 0.0);  // (1 + x)^size - 1 and its j-th power
   double c = 1;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <thread>
 
@@ -35,11 +36,11 @@ std::vector<std::unique_ptr<Fold>> fit_folds(const std::vector<RunQuestion>& run
       out[static_cast<std::size_t>(f)] = std::move(fold);
     }
   };
-  std::vector<std::thread> threads;
+  std::vector<std::future<void>> others;  // a fold that fails says so here, not by ending the program
   for (unsigned t = 1; t < std::min(std::thread::hardware_concurrency(), static_cast<unsigned>(folds)); ++t)
-    threads.emplace_back(work);
+    others.push_back(std::async(std::launch::async, work));
   work();
-  for (std::thread& t : threads) t.join();
+  for (std::future<void>& other : others) other.get();
   return out;
 }
 

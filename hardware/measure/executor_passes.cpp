@@ -62,12 +62,18 @@ void PipelineExecutor::Impl::count_live(Rank& rank, PassKind kind) {
   if (kind == PassKind::backward || kind == PassKind::weight_grad) --rank.until_weight;
 }
 
-void PipelineExecutor::Impl::forward(Rank& rank, const Pass& pass, Activation& act) {
-  if (previous_of(pass.stage) < 0)
-    std::memcpy(act.x[0].data(), inputs[static_cast<std::size_t>(rank.replica * m + pass.microbatch)].data(),
-                narrow_bytes());
+/// While calibrating the sender may write its message at any time: an input of the model, as large and as far away,
+/// stands in for it.
+void PipelineExecutor::Impl::receive(const Rank& rank, const Pass& pass, float* into) {
+  const int from = input_channel(rank, pass);
+  if (waiting && from >= 0)
+    transport->copy_out(from, into);
   else
-    transport->copy_out(channel(rank.replica, previous_of(pass.stage), pass.microbatch, false), act.x[0].data());
+    std::memcpy(into, inputs[static_cast<std::size_t>(rank.replica * m + pass.microbatch)].data(), narrow_bytes());
+}
+
+void PipelineExecutor::Impl::forward(Rank& rank, const Pass& pass, Activation& act) {
+  receive(rank, pass, act.x[0].data());
   for (int i = 0; i < options.blocks_per_slot; ++i) {
     const auto b = static_cast<std::size_t>(i);
     const std::vector<float>& w = weights[static_cast<std::size_t>(block_of(pass.stage, i))];
@@ -83,7 +89,7 @@ void PipelineExecutor::Impl::input_gradient(Rank& rank, const Pass& pass, Activa
   if (next_of(pass.stage) < 0)
     std::memcpy(act.dy.back().data(), act.x.back().data(), narrow_bytes());
   else
-    transport->copy_out(channel(rank.replica, next_of(pass.stage), pass.microbatch, true), act.dy.back().data());
+    receive(rank, pass, act.dy.back().data());
   for (int i = options.blocks_per_slot - 1; i >= 0; --i) {
     const auto b = static_cast<std::size_t>(i);
     const std::vector<float>& w = weights[static_cast<std::size_t>(block_of(pass.stage, i))];

@@ -87,6 +87,8 @@ struct PipelineExecutor::Impl {
   Activation& acquire(Rank& rank, const Pass& pass);
   void release(Rank& rank, const Pass& pass);
   void count_live(Rank& rank, PassKind kind);
+  /// The pass's message, or the model's input where no stage sends one.
+  void receive(const Rank& rank, const Pass& pass, float* into);
   void forward(Rank& rank, const Pass& pass, Activation& act);
   /// The loss is 1/2 |Y|^2 of the last output, so its gradient is Y itself.
   void input_gradient(Rank& rank, const Pass& pass, Activation& act);

@@ -138,8 +138,9 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
     b.linear(Module::mla_up_proj, Part::gemm, m, a.heads * (a.qk_nope + a.v_head) / tp, a.kv_lora, linear,
              hidden_reduction(b, t, kProducts), hidden_gather(b, t));
     // Keys are joined from their compressed and rotary parts: written and read once more.
-    b.elementwise(Module::mla_up_proj, MemoryKernel::copy, m * static_cast<double>(a.key_width() / tp) * 4,
-                  m * static_cast<double>(a.key_width() / tp) * 4);
+    const std::int64_t keys = a.key_width() / tp;
+    const double joined = m * static_cast<double>(keys) * 4;
+    b.elementwise(Module::mla_up_proj, MemoryKernel::copy, joined, joined);
     if (b.stack().framework == "megatron") b.launch_forward(Module::mla_up_proj, kLatentOperators);
     if (b.stack().framework == "megatron") b.launch_backward(kLatentOperators);
   } else {
@@ -148,7 +149,8 @@ void attention_block(LayerBuilder& b, const Layer& layer, const Groups& groups, 
     column = b.price().gemm(std::llround(m), n, h, linear, GemmPass::forward).seconds;
     b.linear(Module::linear, Part::gemm, m, n, h, linear, hidden_reduction(b, t, kProducts), hidden_gather(b, t));
   }
-  const double rotated = m * static_cast<double>((a.query_width() + a.key_width()) / tp);
+  const std::int64_t queries_and_keys = (a.query_width() + a.key_width()) / tp;
+  const double rotated = m * static_cast<double>(queries_and_keys);
   if (b.question().model->learned_positions == 0)
     b.elementwise(Module::other, MemoryKernel::rotary, rotated * traffic.rotary, rotated * traffic.rotary_backward,
                   traffic.rotary_kernels);
