@@ -245,4 +245,19 @@ GroupShape group_shape(const Layout& l, const Cluster& c, RankGroup kind) {
   return known[key] = shape_by_members(l, kind, domain, nics_per_gpu);
 }
 
+std::vector<bool> crossing_hops(const Layout& l, const Cluster& c) {
+  const int domain = domain_gpus(c, l.gpus());
+  std::vector<bool> out(static_cast<std::size_t>(l.pp), false);
+  if (l.pp == 1 || l.gpus() <= domain) return out;
+  const int step = Mesh(l).stride[Mesh::index(Axis::pp)];
+  const std::vector<int> starts = starts_of(l, {Axis::pp}, domain);
+  for (int rank = 0; rank < l.pp; ++rank) {
+    const int next = (rank + 1) % l.pp;
+    out[static_cast<std::size_t>(rank)] = std::any_of(starts.begin(), starts.end(), [&](int start) {
+      return (start + rank * step) / domain != (start + next * step) / domain;
+    });
+  }
+  return out;
+}
+
 }  // namespace shardplan

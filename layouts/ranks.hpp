@@ -49,4 +49,8 @@ int domain_gpus(const Cluster&, std::int64_t gpus);
 /// the GPUs that are members (one NIC a GPU: a group with 1 member a node has 1 NIC).
 GroupShape group_shape(const Layout&, const Cluster&, RankGroup);
 
+/// Whether the message from pipeline rank i to rank i + 1 (the last: to rank 0, where chunks go round) leaves the
+/// NVLink domain, by i. Where replicas differ, whether any does: the slowest holds all at the gradient reduction.
+std::vector<bool> crossing_hops(const Layout&, const Cluster&);
+
 }  // namespace shardplan

@@ -79,14 +79,11 @@ void Replayer::prepare(const PassTimes& times) {
   const auto backward = [&](int s) {
     return times.backward.empty() ? times.input_grad[s] + times.weight_grad[s] : times.backward[s];
   };
-  latency_[0] = 0;
   for (int s = 0; s < keys.stages; ++s) {
     duration_[keys.single(s, PassKind::forward)] = times.forward[s];
     duration_[keys.single(s, PassKind::backward)] = backward(s);
     duration_[keys.single(s, PassKind::input_grad)] = at(times.input_grad, s);
     duration_[keys.single(s, PassKind::weight_grad)] = at(times.weight_grad, s);
-    latency_[keys.hop_forward(s)] = at(times.hop_forward, s);
-    latency_[keys.hop_backward(s)] = at(times.hop_backward, s);
   }
   for (int i = 0; i < keys.pairs; ++i) {
     const int f = nodes_.pair_forward[i], b = nodes_.pair_backward[i];
@@ -94,8 +91,18 @@ void Replayer::prepare(const PassTimes& times) {
                               : times.overlapped.empty()     ? times.forward[f] + backward(b)
                                                              : times.overlapped[f];
   }
-  for (int h = 0; h < keys.hops(); ++h) duration_[keys.message(h)] = latency_[h];
+  prepare_hops(times.hop_forward, times.hop_backward);
   scale_ = times.per_microbatch_scale;
+}
+
+void Replayer::prepare_hops(const std::vector<double>& forward, const std::vector<double>& backward) {
+  const ReplayKeys& keys = nodes_.keys;
+  latency_[0] = 0;
+  for (int s = 0; s < keys.stages; ++s) {
+    latency_[keys.hop_forward(s)] = forward.empty() ? 0.0 : forward[s];
+    latency_[keys.hop_backward(s)] = backward.empty() ? 0.0 : backward[s];
+  }
+  for (int h = 0; h < keys.hops(); ++h) duration_[keys.message(h)] = latency_[h];
 }
 
 double Replayer::start_of(int node) const {
@@ -135,7 +142,7 @@ double Replayer::makespan(const PassTimes& times) {
   return last;
 }
 
-double Replayer::recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop) {
+double Replayer::sweep_recorded(const std::vector<std::vector<double>>& seconds) {
   std::vector<std::size_t> passes(static_cast<std::size_t>(ranks_), 0);
   for (int n = 0; n < nodes(); ++n) {
     if (nodes_.position[n] >= 0) ++passes[nodes_.rank[n]];
@@ -143,15 +150,22 @@ double Replayer::recorded_makespan(const std::vector<std::vector<double>>& secon
   bool same = seconds.size() == passes.size();
   for (std::size_t r = 0; same && r < passes.size(); ++r) same = seconds[r].size() == passes[r];
   if (!same) throw InputError("schedule", "recorded durations: not one a pass of this order");
-  std::fill(latency_.begin(), latency_.end(), hop);
-  latency_[0] = 0;
+  std::fill(busy_.begin(), busy_.end(), 0.0);
   double last = 0;
   for (int n = 0; n < nodes(); ++n) {
-    const int position = nodes_.position[n];
-    end_[n] = start_of(n) + (position < 0 ? hop : seconds[nodes_.rank[n]][position]);
+    const int position = nodes_.position[n], rank = nodes_.rank[n];
+    const double duration = position < 0 ? duration_[nodes_.time_key[n]] : seconds[rank][position];
+    busy_[rank] += duration;
+    end_[n] = start_of(n) + duration;
     last = std::max(last, end_[n]);
   }
   return last;
+}
+
+double Replayer::recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop) {
+  const std::vector<double> hops(static_cast<std::size_t>(nodes_.keys.stages), hop);
+  prepare_hops(hops, hops);
+  return sweep_recorded(seconds);
 }
 
 const Replay& Replayer::run(const PassTimes& times) {
@@ -159,13 +173,12 @@ const Replay& Replayer::run(const PassTimes& times) {
   return report();
 }
 
-const Replay& Replayer::run_recorded(const std::vector<std::vector<double>>& seconds, double hop) {
-  answer_.makespan = recorded_makespan(seconds, hop);
-  std::fill(busy_.begin(), busy_.end(), 0.0);
-  for (int n = 0; n < nodes(); ++n) {
-    const int position = nodes_.position[n];
-    busy_[nodes_.rank[n]] += position < 0 ? hop : seconds[nodes_.rank[n]][position];
-  }
+const Replay& Replayer::run_recorded(const std::vector<std::vector<double>>& seconds,
+                                     const std::vector<double>& hop_forward, const std::vector<double>& hop_backward) {
+  check_size(hop_forward, nodes_.keys.stages, true, "hop_forward");
+  check_size(hop_backward, nodes_.keys.stages, true, "hop_backward");
+  prepare_hops(hop_forward, hop_backward);
+  answer_.makespan = sweep_recorded(seconds);
   return report();
 }
 

@@ -116,8 +116,9 @@ class Replayer {
   /// Only the makespan, where every pass has its own duration, by rank and position as in Order::passes (a step that
   /// was recorded); a hop or message costs `hop` seconds. InputError where the shape is another.
   double recorded_makespan(const std::vector<std::vector<double>>& seconds, double hop = 0);
-  /// The whole replay of a recorded step; valid until the next run.
-  const Replay& run_recorded(const std::vector<std::vector<double>>& seconds, double hop = 0);
+  /// The whole replay of a recorded step, hops as in PassTimes (empty = 0); valid until the next run.
+  const Replay& run_recorded(const std::vector<std::vector<double>>& seconds, const std::vector<double>& hop_forward,
+                             const std::vector<double>& hop_backward);
   /// Of the last run. With a rank: the chain that decides when that rank's last pass ends.
   std::vector<CriticalPass> critical_path(int rank = -1) const;
 
@@ -126,7 +127,9 @@ class Replayer {
 
  private:
   void prepare(const PassTimes&);
+  void prepare_hops(const std::vector<double>& forward, const std::vector<double>& backward);
   void sweep();
+  double sweep_recorded(const std::vector<std::vector<double>>& seconds);
   double start_of(int node) const;
   void keep_times();
   const Replay& report();

@@ -2,7 +2,10 @@
 #include <set>
 
 #include "base/random.hpp"
+#include "layouts/ranks.hpp"
 #include "layouts/search/search.hpp"
+#include "layouts/step/data_parallel.hpp"
+#include "layouts/step/pipeline.hpp"
 #include "layouts/step/price.hpp"
 #include "layouts/step/step.hpp"
 #include "tests/asked_step.hpp"
@@ -178,4 +181,56 @@ TEST_CASE("an interval is wider on a GPU that no step was measured on") {
   };
   CHECK(width("mi300x") > 1.5 * width("h100-sxm"));
   CHECK(width("v100-sxm-32gb") > 1.5 * width("h100-sxm"));
+}
+
+TEST_CASE("each pipeline message takes what joins its two ranks: NVLink in a node, the network between nodes") {
+  // Two GPUs a stage, four stages a node; chunks go round from the last stage to the first.
+  const AskedStep a("llama-3.1-70b", "h100-sxm", "tp2 pp8 vpp2", 16, 4096, 64);
+  const Layout& l = a.q.layout;
+  CHECK(crossing_hops(l, a.pricer.cluster()) ==
+        std::vector<bool>{false, false, false, true, false, false, false, true});
+  const Groups groups = groups_of(l, a.pricer.cluster());
+  const Pipeline p = build_pipeline(a.q, groups, 64);
+  const double bytes = 2.0 * 4096 * 8192 / 2;
+  const StepPricer price(a.q);
+  const double inside = price.collective(Collective::send_recv, bytes, {2, 2, 2}).seconds,
+               between =
+                   price.collective(Collective::send_recv, bytes, {2, 1, 1}).seconds + a.pricer.constants().message_s;
+  REQUIRE(inside < 0.5 * between);
+  for (std::size_t s = 0; s < 16; ++s) {
+    INFO("stage " << s);
+    CHECK(p.hop_next[s] == Approx(s == 15 ? 0 : s % 4 == 3 ? between : inside).epsilon(1e-12));
+    CHECK(p.hop_previous[s] == Approx(s == 0 ? 0 : s % 4 == 0 ? between : inside).epsilon(1e-12));
+  }
+  CHECK(simulate_step(a.q).hop_s == Approx(between).epsilon(1e-12));
+  // A V-shaped placement turns on one rank: no message there.
+  const AskedStep v("llama-3.1-70b", "h100-sxm", "tp8 pp4 schedule=zb-v", 32, 4096, 64);
+  const Pipeline turned = build_pipeline(v.q, groups_of(v.q.layout, v.pricer.cluster()), 64);
+  CHECK(turned.hop_next[3] == 0);
+  CHECK(turned.hop_previous[4] == 0);
+  CHECK(turned.hop_next[2] > 0);
+  // One domain holds all: NVLink everywhere. Pipeline ranks innermost: neighbours share a node under any tp.
+  CHECK(crossing_hops(parse_layout("tp2 pp4", 8, ""), a.pricer.cluster()) == std::vector<bool>(4, false));
+  CHECK(crossing_hops(parse_layout("tp8 pp4 order=pp-tp-cp-dp", 32, ""), a.pricer.cluster()) ==
+        std::vector<bool>(4, false));
+}
+
+TEST_CASE("bidirectional schedules share gradients and optimizer states over both copies of a stage") {
+  const AskedStep one("llama-3.1-8b", "h100-sxm", "tp2 pp4 dp4", 32, 4096, 64),
+      both("llama-3.1-8b", "h100-sxm", "tp2 pp4 dp4 schedule=dualpipe", 32, 4096, 64);
+  const auto parallel = [](const AskedStep& a) { return DataParallel(a.q, groups_of(a.q.layout, a.pricer.cluster())); };
+  LocalParameters p;
+  p.dense = 1e9;
+  const double norm = parallel(one).gradient_norm();
+  CHECK(norm > 0);
+  CHECK(norm < 1e-3);
+  LocalParameters half = p;
+  half.dense /= 2;
+  CHECK(parallel(both).optimizer(p) == Approx(parallel(one).optimizer(half)).epsilon(1e-12));
+  // A ring over 8 ranks moves 7/8 of the bytes, over 4 it moves 3/4.
+  CHECK(parallel(both).reduce(p) > 1.05 * parallel(one).reduce(p));
+  CHECK(parallel(both).gather(p) > 1.05 * parallel(one).gather(p));
+  // No data parallelism: the two copies still reduce over each other.
+  const AskedStep alone("llama-3.1-8b", "h100-sxm", "tp2 pp4 schedule=dualpipe", 8, 4096, 64);
+  CHECK(parallel(alone).reduce(p) > 0);
 }

@@ -157,7 +157,7 @@ class JobReplayer {
     out_.replicas.mean /= static_cast<double>(out_.replicas.replicas);
     for (RankReplay& rank : out_.merged.ranks) rank.idle = out_.merged.makespan - rank.busy;
     // The slowest replica's times stay in the replayer: the critical path is asked of them.
-    if (!slowest_.empty()) p_.compiled->replayer.run_recorded(slowest_, p_.between);
+    if (!slowest_.empty()) p_.compiled->replayer.run_recorded(slowest_, p_.times.hop_forward, p_.times.hop_backward);
     return std::move(out_);
   }
 
@@ -184,7 +184,7 @@ class JobReplayer {
     if (!factors.empty())
       for (std::size_t r = 0; r < seconds.size(); ++r)
         for (std::size_t i = 0; i < seconds[r].size(); ++i) seconds[r][i] *= factors[r][i];
-    const Replay& replayed = p.compiled->replayer.run_recorded(seconds, p.between);
+    const Replay& replayed = p.compiled->replayer.run_recorded(seconds, p.times.hop_forward, p.times.hop_backward);
     last_ = replayed.makespan;
     const bool slower = out_.replicas.replayed == 0 || replayed.makespan > out_.merged.makespan;
     merge(out_.merged, replayed, out_.replicas.replayed == 0);

@@ -16,8 +16,7 @@ Reduction reduce_on_rank(const StepQuestion& q, const Pipeline& p, const Replay&
   for (std::size_t s = 0; s < p.order().rank_of_stage.size(); ++s) {
     if (p.order().rank_of_stage[s] != static_cast<std::int32_t>(rank)) continue;
     const StageCost& stage = p.stages[static_cast<std::size_t>(p.order().layer_slot[s])];
-    Chunk chunk{0, 0, dp.reduce(stage.parameters, p.order().parameter_copies),
-                4 * (stage.parameters.dense + stage.parameters.expert)};
+    Chunk chunk{0, 0, dp.reduce(stage.parameters), 4 * (stage.parameters.dense + stage.parameters.expert)};
     for (std::size_t i = passes.size(); i-- > 0;) {
       const Pass& pass = passes[i];
       const bool mine = (pass.kind != PassKind::forward && pass.kind != PassKind::input_grad &&

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "layouts/ranks.hpp"
 #include "layouts/step/pipeline.hpp"
 #include "layouts/step/price.hpp"
 
@@ -11,7 +12,12 @@ namespace shardplan {
 
 class DataParallel {
  public:
-  DataParallel(const StepQuestion& q, const Groups& groups) : q_(q), groups_(groups), price_(q) {}
+  DataParallel(const StepQuestion& q, const Groups& groups)
+      : q_(q), dense_(groups.dense_shard), replicas_(groups.dense_replica), expert_(groups.expert_shard), price_(q) {
+    // A bidirectional schedule holds every stage on two ranks: both copies share gradients and optimizer states.
+    dense_.ranks *= q.layout.parameter_copies();
+    expert_.ranks *= q.layout.parameter_copies();
+  }
 
   bool sharded_units() const {
     const int zero = q_.layout.zero_stage();
@@ -19,20 +25,15 @@ class DataParallel {
   }
 
   /// Seconds to reduce the gradients of these parameters.
-  double reduce(const LocalParameters& p, int copies) const {
+  double reduce(const LocalParameters& p) const {
     if (sharded_units() || !q_.options.on(Effect::dp_communication)) return 0;
     const double bytes = gradient_bytes();
     const Collective op = q_.layout.zero_stage() >= 1 && q_.stack.broadcast_root_s <= 0 ? Collective::reduce_scatter
                                                                                         : Collective::all_reduce;
-    GroupShape dense = groups_.dense_shard, expert = groups_.expert_shard;
-    for (GroupShape* g : {&dense, &expert}) {
-      if (copies == 2) g->ranks *= 2;  // both copies of a stage are reduced together
-    }
-    double t =
-        price_.collective(op, bytes * p.dense, dense).seconds + price_.collective(op, bytes * p.expert, expert).seconds;
-    if (groups_.dense_replica.ranks > 1)
-      t += price_.collective(Collective::all_reduce, bytes * p.dense / groups_.dense_shard.ranks, groups_.dense_replica)
-               .seconds;
+    double t = price_.collective(op, bytes * p.dense, dense_).seconds +
+               price_.collective(op, bytes * p.expert, expert_).seconds;
+    if (replicas_.ranks > 1)
+      t += price_.collective(Collective::all_reduce, bytes * p.dense / dense_.ranks, replicas_).seconds;
     return t;
   }
 
@@ -42,21 +43,34 @@ class DataParallel {
     // Broadcasts of all shards in turn move what an all-gather moves; each waits for the one before it.
     double roots = 0;
     if (q_.options.rates == Rates::calibrated) {
-      roots = groups_.dense_shard.ranks * q_.stack.broadcast_root_s;
-      if (q_.options.on(Effect::launch_floor)) roots += groups_.dense_shard.ranks * p.tensors * q_.stack.gather_slice_s;
+      roots = dense_.ranks * q_.stack.broadcast_root_s;
+      if (q_.options.on(Effect::launch_floor)) roots += dense_.ranks * p.tensors * q_.stack.gather_slice_s;
     }
     const double wide = price_.wide_bytes();
-    return roots + price_.collective(Collective::all_gather, wide * p.dense, groups_.dense_shard).seconds +
-           price_.collective(Collective::all_gather, wide * p.expert, groups_.expert_shard).seconds;
+    return roots + price_.collective(Collective::all_gather, wide * p.dense, dense_).seconds +
+           price_.collective(Collective::all_gather, wide * p.expert, expert_).seconds;
   }
 
+  /// Seconds of the update on one rank that holds these parameters, after the global gradient norm.
   double optimizer(const LocalParameters& p) const {
     const int zero = q_.layout.zero_stage();
-    const double dense = zero >= 1 ? p.dense / groups_.dense_shard.ranks : p.dense;
-    const double expert = zero >= 1 ? p.expert / std::max(1, groups_.expert_shard.ranks) : p.expert;
-    double t =
-        price_.memory(MemoryKernel::optimizer, (dense + expert) * q_.stack.optimizer_bytes_per_parameter).seconds;
-    return t;
+    const double dense = zero >= 1 ? p.dense / dense_.ranks : p.dense;
+    const double expert = zero >= 1 ? p.expert / std::max(1, expert_.ranks) : p.expert;
+    return price_.memory(MemoryKernel::optimizer, (dense + expert) * q_.stack.optimizer_bytes_per_parameter).seconds +
+           gradient_norm();
+  }
+
+  /// Seconds of the all-reduce of the squared gradient norm: one FP32 number over all ranks, all latency. Its partial
+  /// sums, a read of the gradients, are in the optimizer's bytes.
+  double gradient_norm() const {
+    if (!q_.options.on(Effect::dp_communication)) return 0;
+    const int domain = domain_gpus(q_.pricer->cluster(), q_.layout.gpus());
+    const double nics = q_.pricer->cluster().node.nics.value / std::max(1, q_.pricer->cluster().node.gpus);
+    GroupShape all;
+    all.ranks = q_.layout.gpus();
+    all.ranks_per_domain = std::min(domain, all.ranks);
+    all.nics_per_domain = all.ranks_per_domain * nics;
+    return price_.collective(Collective::all_reduce, 4, all).seconds;
   }
 
  private:
@@ -66,7 +80,7 @@ class DataParallel {
   }
 
   const StepQuestion& q_;
-  const Groups& groups_;
+  GroupShape dense_, replicas_, expert_;  // of both copies, where a schedule holds two
   StepPricer price_;
 };
 

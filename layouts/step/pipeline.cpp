@@ -1,6 +1,7 @@
 #include "layouts/step/pipeline.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "layouts/activations.hpp"
+#include "layouts/ranks.hpp"
 #include "layouts/step/price.hpp"
 #include "sim/schedules.hpp"
 
@@ -73,6 +75,41 @@ double hidden_message(const StepQuestion& q, const std::vector<StageCost>& stage
   for (const StageCost& stage : stages)
     if (!stage.lanes.empty()) least = std::min(least, stage.lanes.front().attention_weights);
   return std::isfinite(least) ? least : 0;
+}
+
+/// Messages between neighbouring virtual stages, each at the rate of what joins its two ranks; `message_s` on top
+/// between nodes.
+void price_hops(const StepQuestion& q, const Groups& groups, bool paired, Pipeline& p) {
+  const Order& order = p.order();
+  const auto n = static_cast<std::size_t>(order.stages());
+  p.hop_next.assign(n, 0);
+  p.hop_previous.assign(n, 0);
+  if (q.layout.pp == 1 || !q.options.on(Effect::p2p)) return;
+  const StepPricer price(q);
+  const std::vector<bool> crosses = crossing_hops(q.layout, q.pricer->cluster());
+  const double hidden = paired && q.stack.p2p_overlap && !q.stack.p2p_copies ? hidden_message(q, p.stages) : 0;
+  std::array<double, 2> seconds{};  // inside a node, between nodes
+  for (const bool between : {false, true}) {
+    if (std::find(crosses.begin(), crosses.end(), between) == crosses.end()) continue;
+    const int together = between ? 1 : 2;  // of the two ranks, in one node
+    const double nics = groups.hop.nics_per_domain / groups.hop.ranks_per_domain;
+    double hop = price.collective(Collective::send_recv, message_bytes(q), {2, together, together * nics}).seconds;
+    if (between && q.options.rates == Rates::calibrated) hop += q.pricer->constants().message_s;
+    seconds[between ? 1 : 0] = std::max(0.0, hop - hidden);
+  }
+  const auto hop = [&](std::int32_t from, std::int32_t to) {
+    if (to < 0) return 0.0;
+    const std::int32_t a = order.rank_of_stage[static_cast<std::size_t>(from)],
+                       b = order.rank_of_stage[static_cast<std::size_t>(to)];
+    if (a == b) return 0.0;
+    // Neighbours, or the last and the first rank.
+    const std::int32_t low = std::min(a, b), at = std::max(a, b) - low == 1 ? low : q.layout.pp - 1;
+    return seconds[crosses[static_cast<std::size_t>(at)] ? 1 : 0];
+  };
+  for (std::int32_t s = 0; s < order.stages(); ++s) {
+    p.hop_next[static_cast<std::size_t>(s)] = hop(s, order.next[static_cast<std::size_t>(s)]);
+    p.hop_previous[static_cast<std::size_t>(s)] = hop(s, order.previous[static_cast<std::size_t>(s)]);
+  }
 }
 
 /// Every forward and backward pass that may meet on a rank, whichever of the orders of a step pairs them.
@@ -163,18 +200,10 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   p.compiled = &compiled_order(schedule, each_pass ? ShortStep{ask} : short_step(ask));
   const Order& order = p.compiled->order;
   const StepPricer price(q);
-  if (l.pp > 1 && q.options.on(Effect::p2p)) {
-    p.hop = price.collective(Collective::send_recv, message_bytes(q), groups.hop).seconds;
-    if (q.options.rates == Rates::calibrated) p.hop += groups.hop.crosses() ? q.pricer->constants().message_s : 0;
-  }
-  if (paired && q.stack.p2p_overlap && !q.stack.p2p_copies) p.hop = std::max(0.0, p.hop - hidden_message(q, p.stages));
+  p.copies = q.stack.p2p_copies;
+  p.blocking = !q.stack.p2p_copies && !q.stack.p2p_overlap;
+  price_hops(q, groups, paired, p);
   const double pass = p.pass_s = q.options.rates == Rates::calibrated && l.pp > 1 ? q.stack.constants.pass_s : 0;
-  // A message that its ranks copy is one copy out of the sender's pass and one into the receiver's.
-  if (q.stack.p2p_copies)
-    p.copies = p.hop / 2;
-  else
-    p.blocking = q.stack.p2p_overlap ? 0 : p.hop;
-  p.between = q.stack.p2p_copies ? 0 : p.hop;
   const auto n = static_cast<std::size_t>(order.stages());
   for (auto* v : {&p.times.forward, &p.times.backward, &p.times.input_grad, &p.times.weight_grad, &p.times.overlapped,
                   &p.times.hop_forward, &p.times.hop_backward})
@@ -187,7 +216,10 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
     p.times.backward[s] = stage.backward_s + pass + p.held(PassKind::backward, at);
     p.times.input_grad[s] = stage.input_grad_s + pass + p.held(PassKind::input_grad, at);
     p.times.weight_grad[s] = stage.weight_grad_s;
-    p.times.hop_forward[s] = p.times.hop_backward[s] = p.between;
+    if (!p.copies) {
+      p.times.hop_forward[s] = p.hop_next[s];
+      p.times.hop_backward[s] = p.hop_previous[s];
+    }
     // The backward half of a pair belongs to the stage of the other direction on the same rank.
     const std::int32_t partner = slots - 1 - order.layer_slot[s];
     p.times.overlapped[s] =
@@ -201,19 +233,25 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
 
 double Pipeline::held(PassKind kind, std::int32_t stage) const {
   const auto s = static_cast<std::size_t>(stage);
-  const bool next = order().next[s] >= 0, previous = order().previous[s] >= 0;
+  const double copied = copies ? (hop_next[s] + hop_previous[s]) / 2 : 0;
   switch (kind) {
     case PassKind::forward:
-      return (next ? blocking : 0) + copies * (int{next} + int{previous});
+      return (blocking ? hop_next[s] : 0) + copied;
     case PassKind::backward:
-      return (previous ? blocking : 0) + copies * (int{next} + int{previous});
+      return (blocking ? hop_previous[s] : 0) + copied;
     case PassKind::input_grad:
-      return copies * (int{next} + int{previous});
+      return copied;
     case PassKind::overlapped:  // its halves have neighbours alike
-      return 2 * copies * (int{next} + int{previous});
+      return 2 * copied;
     default:
       return 0;
   }
+}
+
+double Pipeline::longest_hop() const {
+  double longest = 0;
+  for (const double hop : hop_next) longest = std::max(longest, hop);
+  return longest;
 }
 
 const Replay& Pipeline::replay() {

@@ -29,14 +29,15 @@ struct Pipeline {
   // A very long step is replayed without most of its steady state (sim/steady.hpp): periods left out, seconds of each.
   std::int64_t periods = 0;
   double period_s = 0;
-  double hop = 0;      // seconds of one message
-  double pass_s = 0;   // bookkeeping of a pass, in its time
-  double between = 0;  // seconds from a pass's end to its message's arrival: hop, or 0 where the passes copy
+  double pass_s = 0;  // bookkeeping of a pass, in its time
+  /// Seconds of a message between a virtual stage and the next and the previous one of its chain: in a node or between
+  /// nodes, 0 where both lie on one rank.
+  std::vector<double> hop_next, hop_previous;
+  bool blocking = false;            // sends hold the compute stream, in the time of forward and whole backward passes
+  bool copies = false;              // passes copy their messages in and out, half of a message's seconds at either end
   std::vector<double> pair_device;  // device seconds of ep-overlap=1f1b's pairs, stages x stages as in `times`
-  double blocking =
-      0;              // seconds that a send holds the compute stream, in the time of forward and whole backward passes
-  double copies = 0;  // seconds of one copy of a message, in or out, in the time of passes that copy theirs
 
+  double longest_hop() const;
   /// Seconds that messages add to a pass of this kind on this virtual stage.
   double held(PassKind, std::int32_t stage) const;
 

@@ -83,7 +83,7 @@ StepReport simulate_step(const StepQuestion& q) {
   const DataParallel dp(q, groups);
 
   out.pipeline_s = r.makespan;
-  out.hop_s = p.hop;
+  out.hop_s = p.longest_hop();
   out.over_ideal = r.over_ideal();
   out.over_total = r.over_total();
   out.window = r.window();

@@ -78,7 +78,7 @@ struct StepReport {
   double blocking_s = 0;  // pipeline messages that hold the compute stream
   double jitter_s = 0;    // of --jitter and --straggler
   int busiest_rank = 0;
-  double hop_s = 0;  // of one pipeline message
+  double hop_s = 0;  // of one pipeline message, the longest
   std::vector<RankStep> ranks;
   std::vector<JobRank> job;            // StepOptions::all_ranks
   ReplicaSpread replicas;              // StepOptions::all_ranks or spread
