@@ -88,8 +88,10 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
   std::printf("layout %s (stack %s, recipe %s, rates %s, network %s)\n\n", layout_text(q.layout).c_str(),
               q.stack.shown().c_str(), memory.recipe.c_str(), o.rates.c_str(), o.network.c_str());
   if (q.options.mean_document > 0) std::printf("%s", documents_text(q).c_str());
-  std::printf("step time   %s   (80 %% interval %s to %s)\n", text_of_seconds(s.step_time_s).c_str(),
-              text_of_seconds(s.low_s).c_str(), text_of_seconds(s.high_s).c_str());
+  const std::string interval = q.options.rates == Rates::datasheet
+                                   ? "datasheet rates have no interval"
+                                   : "80 % interval " + text_of_seconds(s.low_s) + " to " + text_of_seconds(s.high_s);
+  std::printf("step time   %s   (%s), in the steady state\n", text_of_seconds(s.step_time_s).c_str(), interval.c_str());
   const double rate = tokens_per_second_per_gpu(q, s);
   std::printf("rate        %s tokens/s per GPU; %s; %s GPU-hours a trillion tokens\n", text_of_number(rate, 4).c_str(),
               step_rate_text(q, s).c_str(), text_of_count(std::llround(1e12 / rate / 3600)).c_str());
@@ -98,6 +100,7 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
               text_of_percent(s.window).c_str(), counted(s.microbatches, "micro-batch").c_str());
   std::printf("memory      %s of %s on the fullest rank: %s\n", text_of_bytes(memory.peak_bytes()).c_str(),
               text_of_bytes(memory.capacity_bytes).c_str(), memory.fits ? "fits" : "DOES NOT FIT");
+  std::printf("exposed     %s\n", exposed_text(s).c_str());
   std::printf("%s%s", critical_path_text(s).c_str(), replicas_text(q, s).c_str());
   std::printf("where the step goes (pipeline rank %d, the busiest)\n%s", s.busiest_rank,
               step_breakdown_text(s).c_str());
@@ -172,7 +175,7 @@ void run(const Options& o) {
   }
   add_step_json(out, q, s, memory);
   out["critical_path"] = critical_path_json(s);
-  if (o.all_ranks || q.options.spread.any()) add_ranks_json(out, q, s);
+  if (s.replicas.replicas > 0) add_ranks_json(out, q, s);
   if (const auto deepep = step_with_deepep(q, s)) out["step_time_with_deepep_s"] = *deepep;
   out["not_priced"] = unpriced;
   add_memory_json(out, memory);
@@ -187,7 +190,10 @@ void run(const Options& o) {
 
 void add_simulate(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("simulate", "One training step of one layout: time, breakdown, bubbles, memory");
+  CLI::App* verb = app.add_subcommand("simulate",
+                                      "One training step of one layout, in the steady state (no compilation, warm-up, "
+                                      "data stalls or checkpoints): time, "
+                                      "breakdown, bubbles, memory");
   add_question_options(*verb, options->common);
   add_layout_option(*verb, options->common);
   add_framework_option(*verb, options->framework);
@@ -199,7 +205,8 @@ void add_simulate(CLI::App& app) {
       "--jitter", options->jitter,
       "relative standard deviation of each rank's pass times, drawn (0.02); default: the expected wait for the "
       "slowest of ranks that differ by 0.3 %");
-  verb->add_option("--jitter-seed", options->jitter_seed, "of the jitter")->default_str(options->jitter_seed);
+  verb->add_option("--jitter-seed", options->jitter_seed, "of the jitter, and of packed documents' lengths")
+      ->default_str(options->jitter_seed);
   verb->add_option("--straggler", options->stragglers, "RANK:FACTOR: this rank's passes take so many times as long");
   verb->add_flag("--explain", options->explain,
                  "the three single changes that would help most, and the nearest measured run");

@@ -24,6 +24,7 @@ std::vector<std::pair<std::string, double>> breakdown(const StepReport& s) {
   out.emplace_back("launch", s.launch_s);
   out.emplace_back("blocking_sends", s.blocking_s);
   if (s.jitter_s != 0) out.emplace_back("jitter", s.jitter_s);
+  if (s.documents_s != 0) out.emplace_back("longest_documents", s.documents_s);
   out.emplace_back("bubble", s.bubble_s);
   out.emplace_back("gradient_reduction", s.reduce_exposed_s);
   out.emplace_back("slowest_rank", s.slowest_rank_s);
@@ -31,6 +32,14 @@ std::vector<std::pair<std::string, double>> breakdown(const StepReport& s) {
   out.emplace_back("parameter_gather", s.gather_exposed_s);
   out.emplace_back("fixed", s.fixed_s);
   return out;
+}
+
+/// Seconds that an axis of the layout makes the busiest rank wait or communicate with nothing beside it.
+std::vector<std::pair<std::string, double>> exposed(const StepReport& s) {
+  return {
+      {"tp", s.busiest.part(Part::tp)},  {"cp", s.busiest.part(Part::cp)},
+      {"ep", s.busiest.part(Part::ep)},  {"dp", s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s},
+      {"pp", s.bubble_s + s.blocking_s}, {"optimizer", s.optimizer_s}};
 }
 
 /// The same with recomputed work apart from what runs once.
@@ -127,10 +136,12 @@ void add_step_json(ordered_json& out, const StepQuestion& q, const StepReport& s
   ordered_json parts = ordered_json::object();
   for (const auto& [name, seconds] : breakdown(s)) parts[name] = seconds;
   out["breakdown_s"] = std::move(parts);
-  out["exposed_s"] = {
-      {"tp", s.busiest.part(Part::tp)},  {"cp", s.busiest.part(Part::cp)},
-      {"ep", s.busiest.part(Part::ep)},  {"dp", s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s},
-      {"pp", s.bubble_s + s.blocking_s}, {"optimizer", s.optimizer_s}};
+  double unexposed = s.step_time_s;
+  for (const auto& [name, seconds] : exposed(s)) {
+    out["exposed_s"][name] = seconds;
+    unexposed -= seconds;
+  }
+  out["unexposed_s"] = unexposed;
   out["recompute_s"] = s.recompute.device();
   ordered_json basis = ordered_json::object();
   const double device = std::max(1e-30, s.busiest.device());
@@ -160,6 +171,16 @@ void add_memory_json(ordered_json& out, const MemoryReport& memory) {
     out["memory"]["shortfall"] = {{"rank", memory.shortfall->rank},
                                   {"term", std::string(term_name(memory.shortfall->term))},
                                   {"bytes", memory.shortfall->bytes}};
+}
+
+std::string exposed_text(const StepReport& s) {
+  std::string out;
+  double rest = s.step_time_s;
+  for (const auto& [name, seconds] : exposed(s)) {
+    rest -= seconds;
+    if (seconds >= 5e-4 * s.step_time_s) out += (out.empty() ? "" : ", ") + name + " " + text_of_seconds(seconds);
+  }
+  return (out.empty() ? "nothing" : out) + "; compute and what is not an axis' " + text_of_seconds(rest);
 }
 
 std::string step_breakdown_text(const StepReport& s) {

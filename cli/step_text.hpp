@@ -14,6 +14,8 @@ namespace shardplan {
 void add_step_json(nlohmann::ordered_json& out, const StepQuestion&, const StepReport&, const MemoryReport&);
 /// Adds "memory": per-rank terms at the peak, peak, capacity.
 void add_memory_json(nlohmann::ordered_json& out, const MemoryReport&);
+/// "tp 1.46 s, dp 75 ms; compute and what is not an axis' 6.4 s": exposed time by axis, and the rest of the step.
+std::string exposed_text(const StepReport&);
 /// Where the step's seconds go, one line an item, largest first.
 std::string step_breakdown_text(const StepReport&);
 /// Seconds of `other` less those of `best`, item by item; they sum to the difference of the step times.

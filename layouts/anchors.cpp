@@ -48,38 +48,41 @@ std::vector<Anchor> measured_anchors() {
   return out;
 }
 
-RunSize run_size(const Model& model, const Cluster& cluster, const Workload& w, std::int64_t gpus) {
+RunSize run_size(const StepQuestion& q) {
   RunSize out;
-  out.parameters = static_cast<double>(count_parameters(model).total);
-  out.gpus = static_cast<double>(gpus);
-  out.tokens_per_gpu = static_cast<double>(w.seq_len) * static_cast<double>(w.global_batch) / out.gpus;
-  out.gpu_family = family_key(cluster.gpu);
-  out.experts = model.has_moe();
+  out.parameters = static_cast<double>(count_parameters(*q.model).total);
+  out.gpus = static_cast<double>(q.layout.gpus());
+  out.sequence = static_cast<double>(q.workload.seq_len);
+  out.tokens_per_gpu = out.sequence * static_cast<double>(q.workload.global_batch) / out.gpus;
+  out.gpu_family = family_key(q.pricer->cluster().gpu);
+  out.framework = q.stack.framework;
+  out.product_bytes = bytes_of(q.workload.precision);
+  out.experts = q.model->has_moe();
   return out;
 }
 
 double run_distance(const RunSize& a, const RunSize& b) {
-  const auto square = [](double x, double y) { return std::pow(std::log(x / y), 2); };
-  return std::sqrt(square(a.parameters, b.parameters) + square(a.gpus, b.gpus) +
-                   square(a.tokens_per_gpu, b.tokens_per_gpu) + (a.gpu_family != b.gpu_family ? 1 : 0) +
-                   (a.experts != b.experts ? 1 : 0));
+  const auto square = [](double x, double y, double weight) { return std::pow(weight * std::log(x / y), 2); };
+  return std::sqrt(square(a.parameters, b.parameters, 1) + square(a.gpus, b.gpus, 0.5) +
+                   square(a.tokens_per_gpu, b.tokens_per_gpu, 0.5) + square(a.sequence, b.sequence, 0.5) +
+                   (a.gpu_family != b.gpu_family ? 4 : 0) + (a.product_bytes != b.product_bytes ? 1 : 0) +
+                   (a.framework != b.framework ? 1 : 0) + (a.experts != b.experts ? 1 : 0));
 }
 
 NearestRun nearest_run(const StepQuestion& q) {
   NearestRun best;
-  const RunSize mine = run_size(*q.model, q.pricer->cluster(), q.workload, q.layout.gpus());
+  const RunSize mine = run_size(q);
+  PricerShelf shelf(ConstantSet::all);
   bool first = true;
   for (Anchor& anchor : measured_anchors()) {
-    const MeasuredRun& run = anchor.question.run;
-    const double distance = run_distance(mine, run_size(run.model, run.cluster, run.workload, run.layout.gpus()));
+    const StepQuestion asked = question_of(anchor.question, shelf.of(anchor.question.run.cluster), 0);
+    const double distance = run_distance(mine, run_size(asked));
     if (!first && distance >= best.distance) continue;
     first = false;
     best.distance = distance;
     best.anchor = std::move(anchor);
   }
-  PricerShelf shelf(ConstantSet::all);
-  const StepQuestion ask = question_of(best.anchor.question, shelf.of(best.anchor.question.run.cluster), 0);
-  best.predicted = simulate_step(ask);
+  best.predicted = simulate_step(question_of(best.anchor.question, shelf.of(best.anchor.question.run.cluster), 0));
   return best;
 }
 

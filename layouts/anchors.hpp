@@ -24,14 +24,21 @@ struct NearestRun {
 /// What two runs are compared by.
 struct RunSize {
   double parameters = 0, gpus = 0, tokens_per_gpu = 0;  // tokens of one step
-  std::string gpu_family;
+  double sequence = 0;
+  std::string gpu_family, framework;
+  double product_bytes = 2;  // bytes an operand's value of the matrix products: 16-bit, 8-bit, 4-bit
   bool experts = false;
 };
-RunSize run_size(const Model&, const Cluster&, const Workload&, std::int64_t gpus);
-/// Distance between two runs: square root of the sum of squares of ln(parameters), ln(GPUs) and ln(tokens a GPU and
-/// step) differences, and 1 for each of: another GPU family (its kernel tables), dense against MoE. Ties go to the
-/// earlier in the file.
+RunSize run_size(const StepQuestion&);
+/// Distance between two runs: square root of the sum of squares of the differences of ln(parameters), of half of
+/// ln(GPUs), ln(tokens a GPU and step) and ln(sequence length), of 2 for another GPU family (none of its constants are
+/// shared), and of 1 for each of: products of another width, another framework, dense against MoE. By judgement: scale
+/// and batch move what a step waits for, the others what its kernels are. Ties go to the earlier in the file.
 double run_distance(const RunSize&, const RunSize&);
+/// The same in one line.
+inline constexpr const char* kRunDistanceText =
+    "root of the summed squares of ln(parameters), of half of ln(GPUs), ln(tokens a GPU) and ln(sequence), of 2 for "
+    "another GPU family, and of 1 each for products of another width, another framework, dense against experts";
 NearestRun nearest_run(const StepQuestion&);
 
 }  // namespace shardplan

@@ -264,8 +264,23 @@ int month_in(const std::string& source) {
   return 0;
 }
 
+/// Whether the row says that it trains low-rank adapters: by a member, or, in files without one, by the word in its id
+/// or notes.
+bool trains_adapters(const Field& row, const MeasuredRun& run) {
+  if (row.at("model").has("lora") || row.at("layout").has("lora")) return true;
+  const auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  for (std::string text : {run.id, run.notes}) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (auto at = text.find("lora"); at != std::string::npos; at = text.find("lora", at + 1))
+      if ((at == 0 || !letter(text[at - 1])) && (at + 4 == text.size() || !letter(text[at + 4]))) return true;
+  }
+  return false;
+}
+
 void read_rest(const Field& row, MeasuredRun& run) {
   const Field layout = row.at("layout");
+  if (trains_adapters(row, run))
+    throw InputError("model/lora", "frozen weights and adapters are not modelled: which matrices train is not stated");
   run.precision = text_or(layout, "precision", "bf16");
   run.workload.seq_len = needed(row.at("model"), "seq");
   run.workload.global_batch = needed(layout, "global_batch");

@@ -1,5 +1,7 @@
 #pragma once
 // Several documents packed into one sequence, attention confined to each: a block-causal mask.
+#include <cstdint>
+#include <vector>
 
 namespace shardplan {
 
@@ -17,5 +19,9 @@ struct DocumentMask {
 /// (the renewal equation of the first boundary, solved by Laplace transform). Real corpora have longer tails: at the
 /// same mean their share is larger. Both arguments positive.
 DocumentMask document_mask(double tokens, double mean_length);
+
+/// Attention of each of `sequences` sequences drawn from that stream, over the mean of all that were drawn. Sequences
+/// of more than 256 documents are drawn as normal variates of the moments above.
+std::vector<double> draw_attention(std::int64_t sequences, double tokens, double mean_length, std::uint64_t seed);
 
 }  // namespace shardplan

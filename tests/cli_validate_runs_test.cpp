@@ -57,6 +57,21 @@ TEST_CASE("Runs are told by family, its parts, and all together; skips and notes
   CHECK(validate(kRows).text == answer.text);
 }
 
+TEST_CASE("A run that trains adapters is skipped, a run whose name only contains the letters is not",
+          "[cli][validate]") {
+  const auto skipped = [&](const std::string& id, const char* notes) {
+    json row = json::parse(std::ifstream(SHARDPLAN_SOURCE_DIR "/tests/data/invented_runs.json")).at("rows").at(0);
+    row["id"] = id;
+    row["notes"] = notes;
+    return shardplan::read_run(shardplan::Field::parse(row.dump(), "row")).skipped.value_or("");
+  };
+  for (const auto& [id, notes] : {std::pair{"x-lora-1", ""}, std::pair{"x_LoRA", ""}, std::pair{"x", "LoRA rank-16"}}) {
+    INFO(id << " " << notes);
+    CHECK(skipped(id, notes).find("model/lora: frozen weights") == 0);
+  }
+  CHECK(skipped("x-exploration", "of Flora").empty());
+}
+
 TEST_CASE("The JSON names the worst row and the figures of all rows", "[cli][validate]") {
   const json answer = asked("");
   CHECK(answer.at("rows").size() == 8);

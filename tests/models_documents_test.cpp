@@ -39,3 +39,22 @@ TEST_CASE("documents: mean and spread of the share are those of drawn boundaries
     CHECK(mask.sd == Approx(sd).epsilon(0.04));
   }
 }
+
+TEST_CASE("drawn sequences have the spread of the moments, few or many documents, and a mean of 1") {
+  for (const double mean : {131072.0, 8192.0, 256.0, 16.0}) {
+    const auto drawn = draw_attention(20000, 32768, mean, 3);
+    double sum = 0, squares = 0;
+    for (const double x : drawn) {
+      CHECK(x >= 0);
+      sum += x;
+      squares += x * x;
+    }
+    const double n = static_cast<double>(drawn.size());
+    const DocumentMask mask = document_mask(32768, mean);
+    INFO("mean " << mean);
+    CHECK(sum / n == Approx(1).epsilon(1e-9));
+    CHECK(std::sqrt(squares / n - 1) == Approx(mask.sd / mask.share).epsilon(0.04));
+  }
+  CHECK(draw_attention(3, 4096, 512, 1) == draw_attention(3, 4096, 512, 1));
+  CHECK(draw_attention(3, 4096, 512, 1) != draw_attention(3, 4096, 512, 2));
+}

@@ -9,6 +9,7 @@
 #include "base/random.hpp"
 #include "layouts/ranks.hpp"
 #include "layouts/step/data_parallel.hpp"
+#include "models/documents.hpp"
 
 namespace shardplan {
 namespace {
@@ -78,25 +79,91 @@ std::vector<int> lockstep(const StepQuestion& q, const Groups& groups) {
   return out;
 }
 
-/// Raises `most` to this rank's factors, pass by pass.
-void draw(const RankSpread& spread, std::int64_t rank, std::vector<double>& most) {
+/// Attention of every micro-batch of every replica over its mean, [dp][micro-batch]; empty where all are alike. A
+/// micro-batch has neighbouring sequences, neighbouring replicas neighbouring micro-batches (Megatron's samplers).
+/// Context-parallel ranks share a sequence evenly, whatever its documents.
+PassSeconds drawn_attention(const StepQuestion& q) {
+  if (!documents_vary(q)) return {};
+  const Layout& l = q.layout;
+  const std::vector<double> one = draw_attention(q.workload.global_batch, static_cast<double>(q.workload.seq_len),
+                                                 q.options.mean_document, q.options.spread.seed);
+  const auto m = static_cast<std::size_t>(microbatches(l, q.workload)), dp = static_cast<std::size_t>(l.dp),
+             mbs = static_cast<std::size_t>(l.mbs);
+  PassSeconds out(dp, std::vector<double>(m, 0));
+  for (std::size_t i = 0; i < one.size(); ++i) out[i / mbs % dp][i / mbs / dp] += one[i] / static_cast<double>(mbs);
+  return out;
+}
+
+/// Share of a pass's seconds that are attention's, of its forward half and of its backward half.
+struct AttentionShare {
+  double first = 0, second = 0;
+};
+AttentionShare attention_share(const Pipeline& p, const Pass& pass) {
+  const StageCost& stage = p.stage(pass.stage);
+  const double seconds = pass_seconds(p.times, pass);
+  if (!(seconds > 0)) return {};
+  const double forward = stage.forward.part(Part::attention) / seconds;
+  switch (pass.kind) {
+    case PassKind::forward:
+      return {forward, 0};
+    case PassKind::backward:
+      return {(stage.input_grad.part(Part::attention) + stage.weight_grad.part(Part::attention)) / seconds, 0};
+    case PassKind::input_grad:
+      return {stage.input_grad.part(Part::attention) / seconds, 0};
+    case PassKind::weight_grad:
+      return {stage.weight_grad.part(Part::attention) / seconds, 0};
+    case PassKind::overlapped: {
+      const StageCost& other = p.stage(pass.stage2);
+      return {forward, (other.input_grad.part(Part::attention) + other.weight_grad.part(Part::attention)) / seconds};
+    }
+  }
+  return {};
+}
+
+/// What a pipeline rank's passes take over their priced seconds, by position, for a replica's micro-batches. A pass
+/// held by the host's launches is lengthened like one held by the device.
+std::vector<double> document_factors(const Pipeline& p, int pp, const std::vector<double>& attention) {
+  std::vector<double> out;
+  for (const Pass& pass : p.order().passes[static_cast<std::size_t>(pp)]) {
+    const AttentionShare share = attention_share(p, pass);
+    double factor = 1 + share.first * (attention[static_cast<std::size_t>(pass.microbatch)] - 1);
+    if (pass.microbatch2 >= 0) factor += share.second * (attention[static_cast<std::size_t>(pass.microbatch2)] - 1);
+    out.push_back(factor);
+  }
+  return out;
+}
+
+/// Raises `most` to this rank's factors, pass by pass; `documents` = what its micro-batches take over the mean, or
+/// empty.
+void draw(const RankSpread& spread, std::int64_t rank, const std::vector<double>& documents,
+          std::vector<double>& most) {
   const auto slow = spread.stragglers.find(rank);
   const double factor = slow == spread.stragglers.end() ? 1 : slow->second;
   const double variance = std::log1p(spread.jitter * spread.jitter), sigma = std::sqrt(variance);
   Random random(Random(spread.seed).next() ^ (static_cast<std::uint64_t>(rank) * 0xD1342543DE82EF95ULL));
-  for (double& f : most)
-    f = std::max(f, spread.jitter > 0 ? factor * std::exp(sigma * random.normal() - variance / 2) : factor);
+  for (std::size_t i = 0; i < most.size(); ++i) {
+    const double own = spread.jitter > 0 ? factor * std::exp(sigma * random.normal() - variance / 2) : factor;
+    most[i] = std::max(most[i], documents.empty() ? own : own * documents[i]);
+  }
 }
 
 /// Slowest member's factor of each pass of a lockstep block.
-PassSeconds block_factors(const StepQuestion& q, const Pipeline& p, const std::vector<int>& members) {
+PassSeconds block_factors(const StepQuestion& q, const Pipeline& p, const PassSeconds& attention,
+                          const std::vector<int>& members) {
   const Layout& l = q.layout;
   PassSeconds out;
   for (int pp = 0; pp < l.pp; ++pp) {
     auto& row = out.emplace_back(p.order().passes[static_cast<std::size_t>(pp)].size(), 0.0);
-    for (const int dp : members)
+    for (const int dp : members) {
+      std::vector<double> documents;
+      if (!attention.empty()) documents = document_factors(p, pp, attention[static_cast<std::size_t>(dp)]);
+      if (!q.options.spread.any()) {  // tensor and context ranks take what their replica takes
+        draw(q.options.spread, rank_at(l, {0, 0, dp, pp}), documents, row);
+        continue;
+      }
       for (int cp = 0; cp < l.cp; ++cp)
-        for (int tp = 0; tp < l.tp; ++tp) draw(q.options.spread, rank_at(l, {tp, cp, dp, pp}), row);
+        for (int tp = 0; tp < l.tp; ++tp) draw(q.options.spread, rank_at(l, {tp, cp, dp, pp}), documents, row);
+    }
   }
   return out;
 }
@@ -131,7 +198,8 @@ void check_stragglers(const StepQuestion& q) {
 
 class JobReplayer {
  public:
-  JobReplayer(const StepQuestion& q, const Groups& groups, const Pipeline& p) : q_(q), groups_(groups), p_(p) {}
+  JobReplayer(const StepQuestion& q, const Groups& groups, const Pipeline& p)
+      : q_(q), groups_(groups), p_(p), attention_(drawn_attention(q)) {}
 
   JobReplay run() {
     const Layout& l = q_.layout;
@@ -143,7 +211,7 @@ class JobReplayer {
     std::int64_t equal = 0;  // blocks that the representative stands for
     for (int block = 0; block < l.dp; ++block) {
       if (block_of[static_cast<std::size_t>(block)] != block) continue;
-      const bool own = q_.options.spread.jitter > 0 || touched.contains(block);
+      const bool own = q_.options.spread.jitter > 0 || !attention_.empty() || touched.contains(block);
       if (!own && !q_.options.all_ranks && ++equal > 1) {
         count(representative_, 1);
         continue;
@@ -163,7 +231,7 @@ class JobReplayer {
 
  private:
   void replay_block(const std::vector<int>& members, bool own) {
-    const PassSeconds factors = own ? block_factors(q_, p_, members) : PassSeconds();
+    const PassSeconds factors = own ? block_factors(q_, p_, attention_, members) : PassSeconds();
     const Layout& l = q_.layout;
     if (!q_.options.all_ranks) return replay_pipeline(p_, factors, nullptr, {});
     bool first = true;
@@ -210,6 +278,7 @@ class JobReplayer {
   const StepQuestion& q_;
   const Groups& groups_;
   const Pipeline& p_;
+  const PassSeconds attention_;
   JobReplay out_;
   PassSeconds slowest_;
   double last_ = 0, representative_ = 0;

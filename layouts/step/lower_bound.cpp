@@ -65,6 +65,8 @@ double step_lower_bound(const StepQuestion& q, const std::vector<StageSlice>& sl
   PairTable pairs(stages, l.delay_wgrad.value_or(true));
   double bound = 0, ahead = 0, optimizer = 0;
   const bool loop = l.placement() == Placement::loop, paired = l.ep_overlap == EpOverlap::batch_1f1b;
+  // Where documents vary, the first micro-batch may be a short one; the longest replica's all together are not.
+  const bool waits = loop && !documents_vary(q);
   std::vector<std::size_t> held;
   for (int rank = 0; rank < l.pp; ++rank) {
     held.clear();
@@ -79,7 +81,7 @@ double step_lower_bound(const StepQuestion& q, const std::vector<StageSlice>& sl
     }
     if (paired) busy = std::min(busy, m * paired_busy(stages, held, pairs));
     const StageCost& first = stages[held.front()];
-    bound = std::max(bound, busy + (loop ? ahead : 0));
+    bound = std::max(bound, busy + (waits ? ahead : 0));
     ahead += first.forward_s + (schedule.splits_backward ? 0 : first.backward_s);
     optimizer = std::max(optimizer, dp.optimizer(parameters));
   }

@@ -196,7 +196,7 @@ Pipeline build_pipeline(const StepQuestion& q, const Groups& groups, std::int64_
   p.stages = price_stages(q, groups, p.slices);
   if (const auto why = schedule.refuse(ask))
     throw InputError("--layout", "schedule " + std::string(schedule.name) + ": " + *why);
-  const bool each_pass = q.options.keep_trace || q.options.all_ranks || q.options.spread.any();
+  const bool each_pass = q.options.keep_trace || q.options.all_ranks || q.options.spread.any() || documents_vary(q);
   p.compiled = &compiled_order(schedule, each_pass ? ShortStep{ask} : short_step(ask));
   const Order& order = p.compiled->order;
   const StepPricer price(q);

@@ -109,13 +109,19 @@ Price StepPricer::attention(AttentionShape a) const {
   double copies = 1;
   if (q_.options.mean_document > 0 && a.library != AttentionLibrary::unfused) {
     const double share = document_mask(static_cast<double>(q_.workload.seq_len), q_.options.mean_document).share;
+    // Kernels skip whole blocks: what is left of a row is at least one.
+    constexpr std::int64_t kBlock = 128;
     const auto shorter = [&](std::int64_t n) {
-      return std::max<std::int64_t>(1, std::llround(share * static_cast<double>(n)));
+      return std::max(std::min(n, kBlock), static_cast<std::int64_t>(std::llround(share * static_cast<double>(n))));
     };
     const std::int64_t rows = a.q_len;
     a.kv_len = shorter(a.kv_len);
     if (a.causal) a.q_len = shorter(a.q_len);
+    // As many shorter sequences in one launch.
     copies = static_cast<double>(rows) / static_cast<double>(a.q_len);
+    const auto together = std::max<std::int64_t>(1, std::llround(copies));
+    a.batch *= together;
+    copies /= static_cast<double>(together);
   }
   const Price price = scaled(q_.pricer->kernels().attention(a), release() * copies);
   if (q_.options.rates == Rates::datasheet || !q_.options.on(Effect::sustained_rate)) return price;

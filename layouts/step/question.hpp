@@ -79,12 +79,14 @@ inline constexpr double kRankSpread = 0.003;
 /// What makes ranks that do equal work take different times. `expected`: relative standard deviation between ranks, of
 /// which the step takes the expected largest; no draws. With `jitter` it is drawn instead: every pass of every rank
 /// takes its priced time times a log-normal factor of mean 1 and relative standard deviation `jitter`, drawn from the
-/// seed, the rank and the pass; a straggler's passes take `factor` times as long.
+/// seed, the rank and the pass; a straggler's passes take `factor` times as long. Packed documents (documents_vary) are
+/// drawn as well, from the same seed: the attention of a micro-batch is that of its own sequences.
 struct RankSpread {
   double expected = kRankSpread;
   double jitter = 0;
   std::map<std::int64_t, double> stragglers;  // rank -> factor
   std::uint64_t seed = 1;
+  bool documents = true;  // false: every micro-batch has the mean mask
   bool any() const { return jitter > 0 || !stragglers.empty(); }
 };
 
@@ -100,6 +102,11 @@ struct StepOptions {
 
   bool on(Effect e) const { return (without >> static_cast<unsigned>(e) & 1u) == 0; }
 };
+
+struct StepQuestion;
+/// Whether micro-batches take different times because their packed documents do. Unfused attention computes every
+/// sequence's whole mask.
+bool documents_vary(const StepQuestion&);
 
 /// Prices of one machine, shared by all layouts of a question. Thread-safe for concurrent const use.
 class Pricer {

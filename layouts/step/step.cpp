@@ -10,7 +10,6 @@
 #include "layouts/step/flops.hpp"
 #include "layouts/step/pipeline.hpp"
 #include "layouts/step/timeline.hpp"
-#include "models/documents.hpp"
 #include "models/flops.hpp"
 #include "sim/schedules.hpp"
 
@@ -50,17 +49,6 @@ double slowest_rank(const StepQuestion& q, const Cost& busiest) {
   return spread.expected * expected_largest(static_cast<double>(q.layout.gpus())) * kernels;
 }
 
-/// Seconds that the replicas wait for the one whose packed documents are the longest: attention of a micro-batch varies
-/// with the relative spread of its mask, over a step's m micro-batches of mbs sequences by 1 / sqrt(m mbs), and the
-/// largest of dp replicas decides. Leaves out bubbles inside a pipeline between long and short micro-batches.
-double longest_documents(const StepQuestion& q, const Cost& busiest, std::int64_t microbatches) {
-  if (q.options.mean_document <= 0 || !q.options.on(Effect::jitter) || q.stack.attention == AttentionLibrary::unfused)
-    return 0;
-  const DocumentMask mask = document_mask(static_cast<double>(q.workload.seq_len), q.options.mean_document);
-  const double sequences = static_cast<double>(microbatches * q.layout.mbs);
-  return expected_largest(q.layout.dp) * mask.sd / mask.share / std::sqrt(sequences) * busiest.part(Part::attention);
-}
-
 /// The stage whose recomputed work lies in this pass, or nothing.
 const StageCost* recomputed_by(const StepQuestion& q, const Pipeline& p, const Pass& pass) {
   if (q.layout.recompute == Recompute::none) return nullptr;
@@ -70,13 +58,18 @@ const StageCost* recomputed_by(const StepQuestion& q, const Pipeline& p, const P
 
 }  // namespace
 
+bool documents_vary(const StepQuestion& q) {
+  return q.options.mean_document > 0 && q.options.spread.documents && q.options.on(Effect::jitter) &&
+         q.stack.attention != AttentionLibrary::unfused;
+}
+
 StepReport simulate_step(const StepQuestion& q) {
   StepReport out;
   check(q);
   const Groups groups = groups_of(q.layout, q.pricer->cluster());
   out.microbatches = microbatches(q.layout, q.workload);
   Pipeline p = build_pipeline(q, groups, out.microbatches);
-  const bool disturbed = q.options.all_ranks || q.options.spread.any();
+  const bool uneven = q.options.spread.any() || documents_vary(q), disturbed = q.options.all_ranks || uneven;
   JobReplay job;
   if (disturbed) job = replay_job(q, groups, p);
   const Replay& r = disturbed ? job.merged : p.replay();
@@ -113,15 +106,17 @@ StepReport simulate_step(const StepQuestion& q) {
     out.blocking_s += times * work.sends;
   }
   const double busy = r.ranks[static_cast<std::size_t>(out.busiest_rank)].busy;
-  // Jitter and stragglers: what the slowest replica's rank ran longer than its priced passes.
-  if (q.options.spread.any()) out.jitter_s = busy - (out.busiest.device() + out.launch_s + out.blocking_s);
+  // Jitter, stragglers, documents: what the slowest replica's rank ran longer than its priced passes.
+  if (uneven)
+    (q.options.spread.any() ? out.jitter_s : out.documents_s) =
+        busy - (out.busiest.device() + out.launch_s + out.blocking_s);
   out.busy_s = busy;
   out.reduce_exposed_s = finish - r.makespan;
   out.bubble_s = q.options.on(Effect::bubble) ? r.makespan - busy : 0;
   out.optimizer_s = optimizer;
   out.gather_exposed_s = gather_exposed(q, p, r, dp);
   if (q.options.rates == Rates::calibrated && q.options.on(Effect::fixed_cost)) out.fixed_s = q.stack.constants.step_s;
-  out.slowest_rank_s = slowest_rank(q, out.busiest) + longest_documents(q, out.busiest, out.microbatches);
+  out.slowest_rank_s = slowest_rank(q, out.busiest);
   out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.slowest_rank_s + out.optimizer_s +
                     out.gather_exposed_s + out.fixed_s;
   // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs of the

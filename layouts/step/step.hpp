@@ -72,16 +72,17 @@ struct StepReport {
   std::int64_t microbatches = 0;
   Cost busiest;    // device seconds of all passes of the busiest rank, what overlapped pairs hide taken off
   Cost recompute;  // what of it runs again in the backward pass
-  // busy_s = busiest.device() + launch_s + blocking_s + jitter_s
+  // busy_s = busiest.device() + launch_s + blocking_s + jitter_s + documents_s
   double launch_s = 0;  // host launches that the device waited for, bookkeeping of passes
   Scatter scatter = Scatter::dense;
-  double blocking_s = 0;  // pipeline messages that hold the compute stream
-  double jitter_s = 0;    // of --jitter and --straggler
+  double blocking_s = 0;   // pipeline messages that hold the compute stream
+  double jitter_s = 0;     // of --jitter and --straggler, packed documents included
+  double documents_s = 0;  // of packed documents alone: the longest replica's attention beyond the mean
   int busiest_rank = 0;
   double hop_s = 0;  // of one pipeline message, the longest
   std::vector<RankStep> ranks;
   std::vector<JobRank> job;            // StepOptions::all_ranks
-  ReplicaSpread replicas;              // StepOptions::all_ranks or spread
+  ReplicaSpread replicas;              // StepOptions::all_ranks, spread or documents_vary
   CriticalPath critical;               // StepOptions::keep_trace
   std::shared_ptr<const Trace> trace;  // StepOptions::keep_trace
   double model_flops = 0;              // of the whole step: matrix products and causal attention, no recompute
