@@ -20,12 +20,13 @@ struct SkewRow {
   std::string_view word;
   SkewKind kind;
   double least, most;  // of the parameter
+  const char* range;   // the same in words
 };
 // zipf above 8 or power-law above 20 leaves one expert in double precision; dirichlet below 0.001 likewise.
 constexpr std::array<SkewRow, 3> kSkewRows{{
-    {"zipf", SkewKind::zipf, 0, 8},
-    {"dirichlet", SkewKind::dirichlet, 1e-3, 1e6},
-    {"power-law", SkewKind::power_law, 0, 20},
+    {"zipf", SkewKind::zipf, 0, 8, "0 to 8"},
+    {"dirichlet", SkewKind::dirichlet, 1e-3, 1e6, "0.001 to 1,000,000"},
+    {"power-law", SkewKind::power_law, 0, 20, "0 to 20"},
 }};
 
 void normalise(std::vector<double>& values) {
@@ -63,16 +64,33 @@ std::vector<double> dirichlet_weights(std::int64_t experts, double concentration
   return weights;
 }
 
+constexpr double kMostCounts = 1e15;  // of one expert: counts are whole numbers that doubles hold
+
+void add_counts(const Field& row, std::vector<double>& counts) {
+  if (row.size() != counts.size()) {
+    row.fail("has " + std::to_string(row.size()) + " counts for " + std::to_string(counts.size()) + " experts");
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const double count = row.item(i).number();
+    if (count < 0) row.item(i).fail("a count cannot be negative");
+    if (count > kMostCounts) row.item(i).fail("out of range: a count above 1e15");
+    counts[i] += count;
+  }
+}
+
 std::vector<double> counts_of_file(const std::string& path, std::int64_t experts) {
   const Field file = Field::read(path);
-  if (!file.is_array()) file.fail("expected an array of counts, one an expert, not " + file.shown());
-  if (static_cast<std::int64_t>(file.size()) != experts) {
-    file.fail("has " + std::to_string(file.size()) + " counts for " + std::to_string(experts) + " experts");
+  if (!file.is_array()) {
+    file.fail("expected an array of counts, one an expert, or of such arrays, one a source rank; not " + file.shown());
   }
-  std::vector<double> counts;
-  for (std::size_t i = 0; i < file.size(); ++i) {
-    counts.push_back(file.item(i).number());
-    if (counts.back() < 0) file.item(i).fail("a count cannot be negative");
+  std::vector<double> counts(static_cast<std::size_t>(experts), 0.0);
+  if (file.size() > 0 && file.item(0).is_array()) {
+    for (std::size_t r = 0; r < file.size(); ++r) {
+      if (!file.item(r).is_array()) file.item(r).fail("expected an array of counts, as the rows before it");
+      add_counts(file.item(r), counts);
+    }
+  } else {
+    add_counts(file, counts);
   }
   if (std::accumulate(counts.begin(), counts.end(), 0.0) <= 0) file.fail("all counts are zero");
   return counts;
@@ -111,8 +129,7 @@ Skew parse_skew(std::string_view text, const std::string& where) {
     if (rest.empty()) throw InputError(where, std::string(word) + " needs a number, as " + std::string(word) + ":1.2");
     const double value = parse_number(rest, where);
     if (value < row.least || value > row.most) {
-      throw InputError(where, std::string(word) + " takes a number from " + text_of_number(row.least, 3) + " to " +
-                                  text_of_number(row.most, 7));
+      throw InputError(where, std::string(word) + " takes a number from " + row.range);
     }
     return {row.kind, value, ""};
   }
@@ -131,6 +148,19 @@ std::string skew_text(const Skew& skew) {
     return std::string(row.word) + ":" + std::string(number.data(), end);
   }
   return "none";
+}
+
+std::string counts_note(const Skew& skew, std::int64_t experts, std::int64_t top_k) {
+  if (skew.kind != SkewKind::file) return "";
+  const std::vector<double> counts = counts_of_file(skew.path, experts);
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
+  const auto top = std::max_element(counts.begin(), counts.end());
+  const double share = *top / all, most = 1 / static_cast<double>(top_k);
+  if (share <= most * (1 + 1e-6)) return "";
+  const std::string expert = std::to_string(top - counts.begin()), k = std::to_string(top_k);
+  return skew.path + ": expert " + expert + " has " + text_of_percent(share) +
+         " of the counts, but a token takes its " + k + " experts distinct, so none can have more than 1/" + k +
+         ": cut to that, the others scaled up";
 }
 
 std::vector<double> power_law_loads(std::int64_t n, double exponent, double tokens, Random& random) {
@@ -227,6 +257,13 @@ std::vector<double> cap_loads(std::span<const double> loads, std::int64_t top_k)
     for (const double l : share) (l >= most ? capped : free) += std::min(l, most);
     if (free <= 0 || capped + free >= 1 - 1e-12) break;
     for (double& l : share) l = l >= most ? most : std::min(most, l * (1 - capped) / free);
+  }
+  // Fewer than k experts have any load: a token takes the rest of its k among the others, all alike.
+  for (double& l : share) l = std::min(l, most);
+  const double left = 1 - std::accumulate(share.begin(), share.end(), 0.0);
+  const auto idle = static_cast<double>(std::count(share.begin(), share.end(), 0.0));
+  if (left > 1e-9 && idle > 0) {
+    for (double& l : share) l = l == 0 ? left / idle : l;
   }
   return share;
 }

@@ -20,7 +20,7 @@ enum class SkewKind { none, zipf, dirichlet, power_law, file };
 struct Skew {
   SkewKind kind = SkewKind::none;
   double parameter = 0;  // exponent or concentration
-  std::string path;      // file only: JSON array of counts, one an expert
+  std::string path;      // file only: JSON array of counts, one an expert, or of such arrays, which are added up
 
   bool operator==(const Skew&) const = default;
 };
@@ -28,6 +28,10 @@ struct Skew {
 /// InputError names `where` (the option) for an unknown word or a parameter out of range.
 Skew parse_skew(std::string_view text, const std::string& where);
 std::string skew_text(const Skew&);
+
+/// What a file of counts says that no router with this top-k can do, as a sentence; empty where all is well.
+/// InputError as in popularity().
+std::string counts_note(const Skew&, std::int64_t experts, std::int64_t top_k);
 
 /// Weights of the experts, positive, sum 1, in the order of the expert numbers. `tokens` are those of the whole group
 /// (used by power-law). zipf: weight rank^-S, ranks dealt to the experts by the seed (hot experts are anywhere).
@@ -59,7 +63,8 @@ double probability_untouched(std::span<const double> set, const MeanDraws&);
 /// otherwise (a test measures it).
 std::vector<double> expected_loads(std::span<const double> weights, std::int64_t top_k);
 
-/// Loads as shares (sum 1), those above 1/k cut to it and the cut shared among the others in proportion.
+/// Loads as shares (sum 1), those above 1/k cut to it and the cut shared among the others in proportion (evenly where
+/// the others have none).
 std::vector<double> cap_loads(std::span<const double> loads, std::int64_t top_k);
 
 /// Weights (sum 1) whose expected loads are `loads` (any positive scale), loads above 1/k cut to it and the rest scaled
