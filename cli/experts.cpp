@@ -63,7 +63,12 @@ void place(const Options& o, ExpertsQuestion& q) {
   const int nodes = (q.ep + q.layer.load.ranks_per_node - 1) / q.layer.load.ranks_per_node;
   const bool limited = q.layer.load.nodes_per_token > 0 && q.layer.load.nodes_per_token < nodes;
   std::string how = o.placement;
-  if (how == "auto") how = q.redundant == 0 ? "contiguous" : (limited ? "hierarchical" : "global");
+  if (how == "auto") {
+    // Of a router's own groups as EPLB decides: hierarchical where they divide over the nodes, else global.
+    const bool divide = q.moe->groups % nodes == 0 && q.ep % nodes == 0 && q.redundant % nodes == 0;
+    const bool grouped = q.layer.load.routing_groups > 1 && divide;
+    how = q.redundant == 0 ? "contiguous" : (limited || grouped ? "hierarchical" : "global");
+  }
   if (how == "contiguous") {
     if (q.redundant > 0)
       throw InputError("--placement", "contiguous has no place for redundant experts; use global or hierarchical");
@@ -110,7 +115,16 @@ ExpertsQuestion question_of(const Options& o) {
   load.tokens_per_rank = static_cast<double>(q.tokens);
   load.ep = q.ep;
   load.ranks_per_node = std::max(1, std::min(q.cluster.node.nvlink_domain, q.ep));
-  if (o.nodes != "unlimited") load.nodes_per_token = small_count(o.nodes, "--nodes-per-token", 1, 65536);
+  q.nodes = o.nodes;
+  if (o.nodes == "model") {
+    if (q.moe->groups <= 1)
+      throw InputError("--nodes-per-token",
+                       q.model.name + "'s router has no groups: give a number of nodes, or unlimited");
+    load.routing_groups = static_cast<int>(q.moe->groups);
+    load.groups_per_token = static_cast<int>(q.moe->groups_per_token);
+  } else if (o.nodes != "unlimited") {
+    load.nodes_per_token = small_count(o.nodes, "--nodes-per-token", 1, 65536);
+  }
   load.transport = transport_of(o.transport);
   load.dispatch_bytes_per_value = value_bytes(o.dispatch, "--dispatch");
   load.combine_bytes_per_value = value_bytes(o.combine, "--combine");
@@ -120,16 +134,18 @@ ExpertsQuestion question_of(const Options& o) {
   if (load.capacity_factor < 0 || load.capacity_factor > 1000)
     throw InputError("--capacity-factor", "takes a number from 0 (dropless) to 1000");
 
+  if (const std::string note = counts_note(q.skew, q.moe->experts, q.moe->top_k); !note.empty()) print_warning(note);
   q.popularity =
       make_popularity(q.skew, q.moe->experts, q.moe->top_k, q.tokens * q.ep, static_cast<std::uint64_t>(q.seed));
   q.demonstrate = o.demonstrate;
   const int nodes = (q.ep + load.ranks_per_node - 1) / load.ranks_per_node;
-  q.popularity =
-      limit_to_nodes(std::move(q.popularity), nodes, load.nodes_per_token, static_cast<std::uint64_t>(q.seed));
+  const bool own = load.routing_groups > 1;
+  q.popularity = limit_to_nodes(std::move(q.popularity), own ? load.routing_groups : nodes,
+                                own ? load.groups_per_token : load.nodes_per_token, static_cast<std::uint64_t>(q.seed));
   place(o, q);
   if (!o.decode.empty()) q.decode_batch = small_count(o.decode, "--decode-batch", 1, 1 << 30);
   q.decode_weights = parse_precision(o.decode_weights, "--decode-weights");
-  q.resident = small_count(o.resident, "--resident", 0, 65536);
+  q.resident = small_count(o.resident, "--resident", 0, q.moe->experts);
   return q;
 }
 
@@ -144,15 +160,18 @@ ExpertsDecode decode_of(const ExpertsQuestion& q) {
     out.drawn =
         sample_coverage(q.popularity.weights, q.moe->top_k, q.decode_batch, 200, static_cast<std::uint64_t>(q.seed));
   const double bandwidth = q.cluster.gpu.hbm_bytes_per_second.value;
-  for (const DataType type : {DataType::bf16, DataType::fp8, DataType::nvfp4}) {
-    const double peak = q.cluster.gpu.peak(type);
-    if (!(peak > 0)) continue;
+  const auto add_ridge = [&](DataType products, DataType weights) {
+    const double peak = q.cluster.gpu.peak(products);
+    if (!(peak > 0)) return;
     DecodeQuestion at = d;
-    at.bytes_per_weight = bytes_of(type);
+    at.bytes_per_weight = bytes_of(weights);
     const double ridge = peak / bandwidth;
-    out.ridges.push_back(
-        {type, ridge, batch_at_ridge(at, ridge), std::llround(std::ceil(ridge * at.bytes_per_weight / 2))});
-  }
+    out.ridges.push_back({products, weights, ridge, batch_at_ridge(at, ridge),
+                          std::llround(std::ceil(ridge * at.bytes_per_weight / 2))});
+  };
+  for (const DataType type : {DataType::bf16, DataType::fp8, DataType::nvfp4}) add_ridge(type, type);
+  // Narrow weights, widened for the products: what the whiteboard's ridge of 295 against FP8 bytes means.
+  if (bytes_of(q.decode_weights) < 2) add_ridge(DataType::bf16, q.decode_weights);
   out.host = host_offload(d, q.resident, q.cluster.node.pcie_bytes_per_second.value);
   return out;
 }
@@ -162,7 +181,8 @@ ExpertDemonstrations demonstrations_of(const ExpertsQuestion& q) {
   const auto seed = static_cast<std::uint64_t>(q.seed);
   if (q.layer.load.capacity_factor > 0) d.capacity_factor = q.layer.load.capacity_factor;
   d.mates = batch_mates(q.popularity.weights, q.moe->top_k, 64, 448, d.capacity_factor, seed);
-  d.rounding = rounding_report(*q.moe, q.model.hidden, 64, seed);
+  d.rounding = rounding_report(*q.moe, q.model.hidden, 128, seed);
+  d.gradients = gate_gradient_report(*q.moe, seed);
   std::int64_t layers = 0;
   for (const Layer& layer : q.model.layers) layers += layer.moe.has_value();
   d.replay = replay_bytes(q.tokens, q.moe->top_k, layers);
@@ -191,6 +211,7 @@ void run(const Options& o) {
   a.traffic = sample_traffic(q.layer.load, static_cast<std::uint64_t>(q.seed), std::int64_t{1} << 19, o.matrix);
   a.balance =
       balance_flops_per_byte(*q.moe, q.layer.load.dispatch_bytes_per_value, q.layer.load.combine_bytes_per_value);
+  a.counted_drops = counted_drops(q.popularity.loads, q.moe->top_k, q.tokens, q.layer.load.capacity_factor);
   if (q.decode_batch > 0) a.decode = decode_of(q);
   if (q.demonstrate) a.demonstrations = demonstrations_of(q);
   if (o.common.json())
@@ -208,8 +229,12 @@ void add_experts(CLI::App& app) {
   add_cluster_options(*verb, o->common);
   verb->add_option("--ep", o->ep, "GPUs that share the experts; need not divide them")->required();
   verb->add_option("--tokens-per-gpu", o->tokens, "tokens that enter the layer on each GPU; k = 1,024")->required();
-  verb->add_option("--nodes-per-token", o->nodes, "node limit of the routing, or unlimited")->default_str(o->nodes);
-  verb->add_option("--skew", o->skew, "none | zipf:S | dirichlet:A | power-law:A | file:PATH")->default_str(o->skew);
+  verb->add_option("--nodes-per-token", o->nodes,
+                   "node limit of the routing, unlimited, or model (the group limit of its own router)")
+      ->default_str(o->nodes);
+  verb->add_option("--skew", o->skew,
+                   "none | zipf:S | dirichlet:A | power-law:A | file:PATH (JSON counts, one an expert; rows are added)")
+      ->default_str(o->skew);
   verb->add_option("--redundant", o->redundant, "further copies of popular experts")->default_str(o->redundant);
   verb->add_option("--placement", o->placement, "auto | contiguous | global | hierarchical")->default_str(o->placement);
   verb->add_option("--dispatch", o->dispatch, "fp8 (payload) | fp8-scaled | bf16")->default_str(o->dispatch);

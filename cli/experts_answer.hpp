@@ -9,6 +9,7 @@
 #include "layouts/expert_layer.hpp"
 #include "layouts/expert_traffic.hpp"
 #include "models/coverage.hpp"
+#include "models/routing.hpp"
 #include "models/routing_demonstrations.hpp"
 
 namespace shardplan {
@@ -26,6 +27,7 @@ struct ExpertsQuestion {
   ExpertPopularity popularity;
   ExpertPlacement placement;
   std::string placement_name, dispatch, combine;
+  std::string nodes;  // the node limit as it was asked: unlimited, model or a number
 
   /// Experts (with copies) that do not divide over the GPUs.
   bool uneven() const { return (moe->experts + redundant) % ep != 0; }
@@ -37,7 +39,8 @@ struct ExpertsDecode {
   double gap_limit = 0, gap_limit_routed_only = 0;
   std::optional<SampledCoverage> drawn;  // up to 4,096 tokens
   struct Ridge {
-    DataType format = DataType::bf16;
+    DataType format = DataType::bf16;   // of the products' peak
+    DataType weights = DataType::bf16;  // of the weights that are read
     double flops_per_byte = 0;
     std::int64_t batch = 0, dense_batch = 0;  // tokens that reach it
   };
@@ -45,11 +48,12 @@ struct ExpertsDecode {
   HostOffload host;
 };
 
-/// Prompt of 64 tokens behind 448 others; router of this shape at initialisation over 64 tokens; ids of one sequence.
+/// Prompt of 64 tokens behind 448 others; router of this shape at initialisation over 128 tokens; ids of one sequence.
 struct ExpertDemonstrations {
   double capacity_factor = 1;
   BatchMates mates;
   RoundingReport rounding;
+  GateGradientReport gradients;
   double replay = 0;
 };
 
@@ -57,7 +61,8 @@ struct ExpertsAnswer {
   MoeLayerTimes times;
   std::vector<Assumption> assumptions;
   SampledTraffic traffic;
-  double balance = 0;  // FLOP a byte
+  double balance = 0;        // FLOP a byte
+  double counted_drops = 0;  // share of the pairs that a capacity drops where each GPU counts its own tokens
   std::optional<ExpertsDecode> decode;
   std::optional<ExpertDemonstrations> demonstrations;
 };

@@ -25,6 +25,7 @@ nlohmann::ordered_json decode_json(const ExpertsQuestion& q, const ExpertsDecode
   out["ridge"] = nlohmann::ordered_json::array();
   for (const ExpertsDecode::Ridge& ridge : d.ridges)
     out["ridge"].push_back({{"format", data_type_name(ridge.format)},
+                            {"weights", data_type_name(ridge.weights)},
                             {"flops_per_byte", ridge.flops_per_byte},
                             {"batch_at_ridge", ridge.batch},
                             {"dense_batch_at_ridge", ridge.dense_batch}});
@@ -35,7 +36,9 @@ nlohmann::ordered_json decode_json(const ExpertsQuestion& q, const ExpertsDecode
   return out;
 }
 
-nlohmann::ordered_json load_json(const ExpertsQuestion& q, const MoeLayerTimes& t, const SampledTraffic& drawn) {
+nlohmann::ordered_json load_json(const ExpertsQuestion& q, const ExpertsAnswer& a) {
+  const MoeLayerTimes& t = a.times;
+  const SampledTraffic& drawn = a.traffic;
   const auto gpu = gpu_loads(q.placement, q.popularity.loads);
   const double bound = busiest_gpu_bound(q.placement, q.popularity.loads) * q.ep;
   std::size_t least = SIZE_MAX, most = 0;
@@ -56,6 +59,7 @@ nlohmann::ordered_json load_json(const ExpertsQuestion& q, const MoeLayerTimes& 
                              {"experts_per_gpu", {{"least", least}, {"most", most}}},
                              {"physical_experts", q.placement.physical()},
                              {"dropped", t.load.dropped},
+                             {"dropped_counting_per_gpu", a.counted_drops},
                              {"padding", t.load.padding}};
   if (q.redundant > 0) {
     const ExpertPlacement before = place_contiguous(q.moe->experts, q.ep);
@@ -82,7 +86,16 @@ nlohmann::ordered_json demonstrations_json(const ExpertDemonstrations& d) {
           {"rounding_flips",
            {{"bf16_scores", flips(d.rounding.bf16_scores)},
             {"bf16_logits", flips(d.rounding.bf16_logits)},
-            {"fp32_other_order", flips(d.rounding.reversed_sum)}}},
+            {"fp32_other_order", flips(d.rounding.reversed_sum)},
+            {"fp32_other_order_expected_choices", d.rounding.reversed_expected},
+            {"mean_gap", d.rounding.mean_gap},
+            {"mean_error", d.rounding.mean_error},
+            {"tokens", d.rounding.tokens}}},
+          {"gate_gradients",
+           {{"logits_that_carry_any", d.gradients.carrying},
+            {"logits_that_carry_none", d.gradients.silent},
+            {"largest", d.gradients.largest},
+            {"largest_top1_renormalised", d.gradients.top1_renormalised}}},
           {"routing_replay_bytes", whole(d.replay)}};
 }
 
@@ -94,6 +107,7 @@ nlohmann::ordered_json experts_json(const ExpertsQuestion& q, const ExpertsAnswe
   out["model"] = q.model.name;
   out["cluster"] = q.cluster.name;
   out["rates"] = q.layer.rates == Rates::datasheet ? "datasheet" : "calibrated";
+  out["nodes_per_token"] = q.nodes;
   out["pairs"] = std::llround(t.load.pairs_per_rank);
   out["flops"] = whole(t.flops);
   out["routed_flops"] = whole(t.routed_flops);
@@ -111,7 +125,7 @@ nlohmann::ordered_json experts_json(const ExpertsQuestion& q, const ExpertsAnswe
   out["dispatch_s"] = t.exchange.dispatch.total.seconds;
   out["combine_s"] = t.exchange.combine.total.seconds;
   out["sms_held"] = t.exchange.sms_held;
-  out["load"] = load_json(q, t, a.traffic);
+  out["load"] = load_json(q, a);
   out["distinct_nodes"] = t.load.distinct_nodes;
   out["distinct_gpus"] = t.load.distinct_ranks;
   out["overlapped_s"] = q.layer.waves > 1 ? t.overlap.waves : t.overlap.shared;

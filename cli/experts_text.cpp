@@ -1,4 +1,6 @@
 // Answers of `shardplan experts` for people.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/number_text.hpp"
@@ -7,6 +9,28 @@
 
 namespace shardplan {
 namespace {
+
+/// "0.04x, 0.1x, 1.9x, 25.3x": loads over the mean at the least, a tenth, the median, nine tenths, the most.
+std::string quantiles(std::vector<double> loads) {
+  std::sort(loads.begin(), loads.end());
+  std::string out;
+  for (const double at : {0.0, 0.1, 0.5, 0.9, 1.0}) {
+    const double load = loads[static_cast<std::size_t>(std::llround(at * static_cast<double>(loads.size() - 1)))];
+    out += (out.empty() ? "" : ", ") + text_of_number(load * static_cast<double>(loads.size()), 3) + "x";
+  }
+  return out;
+}
+
+/// "1: 3 %, 2: 97 %": shares of the tokens by their number of distinct nodes.
+std::string node_shares(const SampledTraffic& drawn) {
+  std::string out;
+  for (std::size_t n = 0; n < drawn.nodes_histogram.size(); ++n) {
+    if (drawn.nodes_histogram[n] == 0) continue;
+    const double share = static_cast<double>(drawn.nodes_histogram[n]) / static_cast<double>(drawn.tokens);
+    out += (out.empty() ? "" : ", ") + std::to_string(n) + ": " + text_of_percent(share);
+  }
+  return out;
+}
 
 void print_times(const ExpertsQuestion& q, const ExpertsAnswer& a) {
   const MoeLayerTimes& t = a.times;
@@ -63,10 +87,17 @@ void print_load(const ExpertsQuestion& q, const ExpertsAnswer& a) {
       text_of_number(a.traffic.max_violation_expert + 1, 4).c_str(),
       text_of_number(a.traffic.max_violation_gpu + 1, 4).c_str(), static_cast<long long>(a.traffic.idle_experts),
       text_of_number(a.traffic.distinct_nodes, 3).c_str(), text_of_number(a.traffic.distinct_ranks, 3).c_str());
+  std::printf("  experts by expected load over the mean (least, a tenth, median, nine tenths, most): %s\n",
+              quantiles(q.popularity.loads).c_str());
+  if (t.load.nodes > 1) std::printf("  drawn tokens by distinct nodes: %s\n", node_shares(a.traffic).c_str());
   if (q.layer.load.capacity_factor > 0) {
-    std::printf("  capacity factor %s: %s of the pairs dropped, %s of the expert rows are padding\n",
-                text_of_number(q.layer.load.capacity_factor, 3).c_str(), text_of_percent(t.load.dropped).c_str(),
-                text_of_percent(t.load.padding).c_str());
+    std::printf(
+        "  capacity factor %s: the popularity alone drops %s of the pairs (what is priced here), %s where each GPU "
+        "counts its own %s tokens\n  (Switch, Megatron); padded to the capacity, %s of the expert rows would be empty "
+        "(not priced)\n",
+        text_of_number(q.layer.load.capacity_factor, 3).c_str(), text_of_percent(t.load.dropped).c_str(),
+        text_of_percent(a.counted_drops).c_str(), text_of_count(q.tokens).c_str(),
+        text_of_percent(t.load.padding).c_str());
   }
 }
 
@@ -81,9 +112,10 @@ void print_decode(const ExpertsQuestion& q, const ExpertsDecode& d) {
       text_of_number(d.layer.intensity, 3).c_str(), text_of_number(d.layer.dense_intensity, 3).c_str(),
       text_of_number(d.gap_limit, 3).c_str(), text_of_number(d.gap_limit_routed_only, 3).c_str());
   for (const ExpertsDecode::Ridge& ridge : d.ridges)
-    std::printf("  ridge %-6s %s FLOP per byte, reached at %s tokens (dense: %s)\n",
-                std::string(data_type_name(ridge.format)).c_str(), text_of_number(ridge.flops_per_byte, 3).c_str(),
-                text_of_count(ridge.batch).c_str(), text_of_count(ridge.dense_batch).c_str());
+    std::printf("  ridge of %s products on %s weights: %s FLOP per byte, reached at %s tokens (dense: %s)\n",
+                std::string(data_type_name(ridge.format)).c_str(), std::string(data_type_name(ridge.weights)).c_str(),
+                text_of_number(ridge.flops_per_byte, 3).c_str(), text_of_count(ridge.batch).c_str(),
+                text_of_count(ridge.dense_batch).c_str());
   std::printf("  experts on the host (%s resident): %s fetched a step and layer, %s over PCIe in %s\n",
               text_of_count(q.resident).c_str(), text_of_number(d.host.experts_fetched, 4).c_str(),
               text_of_decimal_bytes(d.host.bytes).c_str(), text_of_seconds(d.host.seconds).c_str());
@@ -98,13 +130,37 @@ void print_demonstrations(const ExpertsQuestion& q, const ExpertDemonstrations& 
       text_of_percent(d.mates.dropped_first).c_str(), text_of_percent(d.mates.dropped_second).c_str(),
       text_of_count(d.mates.changed_tokens).c_str(), text_of_count(d.mates.changed_dropless).c_str());
   std::printf(
-      "  rounding (router at initialisation, against FP32): scores in BF16 change %s of the choices, logits in BF16 "
-      "%s, FP32 "
-      "summed in the other order %s\n",
-      text_of_percent(d.rounding.bf16_scores.choices).c_str(), text_of_percent(d.rounding.bf16_logits.choices).c_str(),
-      text_of_percent(d.rounding.reversed_sum.choices).c_str());
+      "  rounding (router at initialisation, %s tokens, against FP32): scores in BF16 change %s of the choices, logits "
+      "in BF16 %s, FP32 summed in the other order %s\n    (%s expected: errors there differ by %s, the last expert "
+      "taken leads the next by %s)\n",
+      text_of_count(d.rounding.tokens).c_str(), text_of_percent(d.rounding.bf16_scores.choices).c_str(),
+      text_of_percent(d.rounding.bf16_logits.choices).c_str(), text_of_percent(d.rounding.reversed_sum.choices).c_str(),
+      text_of_percent(d.rounding.reversed_expected).c_str(), text_of_number(d.rounding.mean_error, 2).c_str(),
+      text_of_number(d.rounding.mean_gap, 2).c_str());
+  std::printf(
+      "  gate gradients (central differences, one token): %s of %s logits carry any, %s none%s; as top-1 with a "
+      "renormalised gate %s\n",
+      text_of_count(d.gradients.carrying).c_str(), text_of_count(q.moe->experts).c_str(),
+      text_of_count(d.gradients.silent).c_str(),
+      d.gradients.silent == 0 ? " (a softmax over all experts, not renormalised, sees every logit)" : "",
+      d.gradients.top1_renormalised < 1e-8 ? "none does" : "some do");
   std::printf("  replaying the routes of a sequence of %s tokens: %s of expert ids (2 bytes each)\n",
               text_of_count(q.tokens).c_str(), text_of_decimal_bytes(d.replay).c_str());
+}
+
+/// How many nodes a token may use, and what the model's own router would say.
+void print_node_limit(const ExpertsQuestion& q, const ExpertsAnswer& a) {
+  if (a.times.load.nodes <= 1 && q.nodes != "model") return;
+  const std::string own = text_of_count(q.moe->groups_per_token) + " of its " + text_of_count(q.moe->groups) +
+                          " groups of " + text_of_count(q.moe->experts / q.moe->groups) + " experts";
+  if (q.nodes == "model") {
+    std::printf("node limit: the router's own, %s, on %d nodes\n", own.c_str(), a.times.load.nodes);
+  } else {
+    const bool same = a.times.load.nodes == q.moe->groups && q.nodes == std::to_string(q.moe->groups_per_token);
+    const std::string hint = " (the model's router keeps a token on " + own + ": --nodes-per-token model)";
+    std::printf("node limit: %s of %d nodes%s\n", q.nodes.c_str(), a.times.load.nodes,
+                q.moe->groups > 1 && !same ? hint.c_str() : "");
+  }
 }
 
 }  // namespace
@@ -118,6 +174,7 @@ void print_experts(const ExpertsQuestion& q, const ExpertsAnswer& a) {
   std::printf("rates %s, products %s, dispatch %s, combine %s; seconds are the busiest GPU's, bytes the mean GPU's\n",
               q.layer.rates == Rates::datasheet ? "datasheet" : "calibrated",
               std::string(data_type_name(q.layer.precision)).c_str(), q.dispatch.c_str(), q.combine.c_str());
+  print_node_limit(q, a);
   std::printf("exchange: %s (%s)\n", t.exchange.model.c_str(),
               std::string(basis_name(t.exchange.dispatch.total.basis)).c_str());
   print_times(q, a);

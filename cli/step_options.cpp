@@ -20,7 +20,8 @@ void add_routing_options(CLI::App& verb, StepOptionTexts& o) {
   verb.add_option("--skew", o.skew, "popularity of experts: none | zipf:S | dirichlet:A | power-law:A | file:PATH")
       ->default_str(o.skew);
   verb.add_option("--nodes-per-token", o.nodes_per_token,
-                  "a token's experts lie on at most so many nodes (default: unlimited)");
+                  "a token's experts lie on at most so many nodes; model: the group limit of its own router (DeepSeek)")
+      ->default_str(o.nodes_per_token);
   verb.add_option("--redundant", o.redundant, "further copies of hot experts")->default_str(o.redundant);
   verb.add_option("--capacity-factor", o.capacity_factor, "0 = dropless")->default_str(o.capacity_factor);
   verb.add_option("--seed", o.seed, "of the skew")->default_str(o.seed);
@@ -93,23 +94,31 @@ RoutingQuestion read_routing(const StepOptionTexts& o, const Model& model, const
     if (n > most) throw InputError(where, "out of range: " + std::to_string(n) + " is above " + std::to_string(most));
     return static_cast<int>(n);
   };
-  if (!o.nodes_per_token.empty() && o.nodes_per_token != "unlimited")
+  out.model_groups = o.nodes_per_token == "model";
+  if (o.nodes_per_token != "unlimited" && !out.model_groups) {
     out.nodes_per_token = whole(o.nodes_per_token, "--nodes-per-token", 65536);
+    if (out.nodes_per_token == 0)
+      throw InputError("--nodes-per-token", "a token's experts lie on at least one node; unlimited for no limit");
+  }
   out.redundant = whole(o.redundant, "--redundant", 65536);
   out.capacity_factor = parse_number(o.capacity_factor, "--capacity-factor");
   const Skew skew = parse_skew(o.skew, "--skew");
   const bool asked = skew.kind != SkewKind::none || out.redundant > 0 || out.capacity_factor > 0 ||
-                     out.nodes_per_token > 0 || out.max_over_mean > 1 || out.real;
+                     out.nodes_per_token > 0 || out.model_groups || out.max_over_mean > 1 || out.real;
   const Moe* moe = moe_of(model);
   if (asked && moe == nullptr)
     throw InputError("--model", model.name + " has no experts: routing options do not apply");
+  if (out.model_groups && moe->groups <= 1)
+    throw InputError("--nodes-per-token", model.name + "'s router has no groups: give a number of nodes, or unlimited");
   if (out.real && moe->selection_bias)
     print_warning(model.name +
                   " balances its experts by a selection bias; real routing is fitted on a router that an " +
                   "auxiliary loss balances weakly: its loads here are an upper bound");
-  if (skew.kind != SkewKind::none)
+  if (skew.kind != SkewKind::none) {
+    if (const std::string note = counts_note(skew, moe->experts, moe->top_k); !note.empty()) print_warning(note);
     out.popularity = std::make_shared<const ExpertPopularity>(
         make_popularity(skew, moe->experts, moe->top_k, workload.seq_len, read_seed(o)));
+  }
   return out;
 }
 

@@ -13,7 +13,8 @@ class App;
 namespace shardplan {
 
 struct StepOptionTexts {
-  std::string routing = "balanced", skew = "none", nodes_per_token, redundant = "0", capacity_factor = "0", seed = "1";
+  std::string routing = "balanced", skew = "none", nodes_per_token = "unlimited", redundant = "0",
+              capacity_factor = "0", seed = "1";
   std::string documents, without;
   bool skew_curve = false;  // simulate and plan; also where a skew is asked for
 };

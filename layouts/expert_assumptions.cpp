@@ -69,21 +69,14 @@ std::vector<Assumption> assumption_worth(const AssumptionInputs& in) {
 
   out.push_back(pipelined("network and NVLink phases pipelined (the longer of each direction)", base));
 
-  q = base;
-  q.rates = Rates::calibrated;
-  q.exchange = in.calibrated_exchange;
-  q.kernels = in.datasheet_kernels;
-  out.push_back(serial("calibrated network and NVLink", q));
-
-  q = base;
-  q.rates = Rates::datasheet;
   MoeLayerQuestion measured = base;
   measured.rates = Rates::calibrated;
   measured.kernels = in.calibrated_kernels;
   measured.exchange = in.calibrated_exchange;
-  const MoeLayerTimes wire = price_moe_layer(q), products = price_moe_layer(measured);
-  out.push_back({"calibrated grouped GEMM", wire.network() + wire.nvlink(), products.compute(),
-                 (wire.network() + wire.nvlink()) / products.compute()});
+  const MoeLayerTimes plain = price_moe_layer(base), real = price_moe_layer(measured);
+  const double wire = plain.network() + plain.nvlink(), real_wire = real.network() + real.nvlink();
+  out.push_back({"calibrated network and NVLink", real_wire, plain.compute(), real_wire / plain.compute()});
+  out.push_back({"calibrated expert products and activation", wire, real.compute(), wire / real.compute()});
 
   measured.load.count_own_node = measured.load.every_copy = false;
   out.push_back(pipelined("all of these together", measured));

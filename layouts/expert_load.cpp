@@ -102,7 +102,16 @@ double capped_count(std::span<const double> chances, int limit) {
 double sum(std::span<const double> v) { return std::accumulate(v.begin(), v.end(), 0.0); }
 double busiest_over_mean(std::span<const double> v) { return max_violation(v) + 1; }
 
+bool own_groups(const ExpertLoadQuestion& q) {
+  return q.routing_groups > 1 && q.groups_per_token > 0 && q.groups_per_token < q.routing_groups;
+}
+
+/// The nodes that a token can reach at most.
 int limit_of(const ExpertLoadQuestion& q, int nodes) {
+  if (own_groups(q)) {
+    const int spread = (nodes + q.routing_groups - 1) / q.routing_groups;  // nodes that a group lies on
+    return std::min(nodes, q.groups_per_token * spread);
+  }
   return q.nodes_per_token > 0 && q.nodes_per_token < nodes ? q.nodes_per_token : nodes;
 }
 
@@ -114,6 +123,8 @@ void uniform_reach(const ExpertLoadQuestion& q, ExpertLoad& out) {
   const bool whole = q.ep % q.ranks_per_node == 0 && n % out.nodes == 0;
   if (out.nodes <= 1) {
     out.distinct_nodes = 1;
+  } else if (own_groups(q)) {
+    out.distinct_nodes = distinct_parts_of_groups(n, k, q.routing_groups, q.groups_per_token, out.nodes);
   } else if (limit < out.nodes && whole) {
     out.distinct_nodes = distinct_groups_limited(n, k, out.nodes, limit);
   } else {
@@ -122,7 +133,8 @@ void uniform_reach(const ExpertLoadQuestion& q, ExpertLoad& out) {
   // Under a node limit the k experts come from `limit` nodes' worth of ranks.
   const double part = limit < out.nodes ? static_cast<double>(limit) / out.nodes : 1;
   const auto pool = std::max<std::int64_t>(k, static_cast<std::int64_t>(std::llround(static_cast<double>(n) * part)));
-  out.distinct_ranks = std::min(distinct_groups(pool, k, q.ep * part), static_cast<double>(q.ep));
+  out.distinct_ranks = own_groups(q) ? distinct_parts_of_groups(n, k, q.routing_groups, q.groups_per_token, q.ep)
+                                     : std::min(distinct_groups(pool, k, q.ep * part), static_cast<double>(q.ep));
 }
 
 /// The picks of one token are fixed in number, so the nodes that they touch vary less than independent events do: exact
@@ -134,7 +146,39 @@ double capped_count_correction(const ExpertLoadQuestion& q, int nodes, int limit
   return distinct_groups_limited(q.moe->experts, q.moe->top_k, nodes, limit) / capped_count(even, limit);
 }
 
-void skewed_reach(const ExpertLoadQuestion& q, const Reach& reach, ExpertLoad& out) {
+/// Does every routing group lie on as few nodes as it can? Otherwise its limit spares no node.
+bool groups_stay_together(const ExpertLoadQuestion& q, const ExpertPlacement& placement, int nodes) {
+  const auto size = static_cast<std::size_t>(q.moe->experts / q.routing_groups);
+  std::vector<std::vector<char>> on(static_cast<std::size_t>(q.routing_groups),
+                                    std::vector<char>(static_cast<std::size_t>(nodes), 0));
+  for (std::size_t r = 0; r < placement.on_gpu.size(); ++r) {
+    for (const std::int32_t e : placement.on_gpu[r])
+      on[static_cast<std::size_t>(e) / size][r / static_cast<std::size_t>(q.ranks_per_node)] = 1;
+  }
+  const int fewest = (nodes + q.routing_groups - 1) / q.routing_groups;
+  const int most = std::max(nodes, q.routing_groups) % std::min(nodes, q.routing_groups) == 0 ? fewest : fewest + 1;
+  return std::all_of(on.begin(), on.end(),
+                     [&](const auto& group) { return std::count(group.begin(), group.end(), 1) <= most; });
+}
+
+/// Distinct nodes and ranks of the unlimited draw, shrunk as the group limit shrinks those of equal popularities.
+void shrink_by_groups(const ExpertLoadQuestion& q, ExpertLoad& out) {
+  ExpertLoad free_reach = out, held_reach = out;
+  ExpertLoadQuestion free = q;
+  free.routing_groups = 0;
+  uniform_reach(free, free_reach);
+  uniform_reach(q, held_reach);
+  out.distinct_nodes *= held_reach.distinct_nodes / free_reach.distinct_nodes;
+  out.distinct_ranks *= held_reach.distinct_ranks / free_reach.distinct_ranks;
+}
+
+void skewed_reach(const ExpertLoadQuestion& q, const ExpertPlacement& placement, const Reach& reach, ExpertLoad& out) {
+  if (own_groups(q)) {
+    out.distinct_nodes = sum(reach.node);
+    out.distinct_ranks = sum(reach.rank);
+    if (groups_stay_together(q, placement, out.nodes)) shrink_by_groups(q, out);
+    return;
+  }
   const int limit = limit_of(q, out.nodes);
   const double free_nodes = sum(reach.node), free_ranks = sum(reach.rank);
   out.distinct_nodes = free_nodes;
@@ -309,7 +353,7 @@ ExpertLoad expert_load(const ExpertLoadQuestion& q) {
     const ExpertPlacement& placement = own ? *own : *q.placement;
     const std::vector<double> kept = kept_loads(p.loads, q.capacity_factor);
     const Reach reach = reach_of(p, placement, kept, q.ranks_per_node);
-    skewed_reach(q, reach, out);
+    skewed_reach(q, placement, reach, out);
     placed_work(q, p, placement, kept, out);
     out.busiest_network = out.nodes > 1 ? busiest_over_mean(reach.node_sent) : 1;
     out.busiest_nvlink = busiest_over_mean(reach.rank_sent);
@@ -321,40 +365,6 @@ ExpertLoad expert_load(const ExpertLoadQuestion& q) {
   out.combine_network = values * out.network_copies * q.combine_bytes_per_value;
   out.combine_nvlink = values * out.nvlink_copies * q.combine_bytes_per_value;
   return out;
-}
-
-double distinct_groups(std::int64_t experts, std::int64_t top_k, double groups) {
-  if (groups <= 1) return 1;
-  const double n = static_cast<double>(experts), size = n / groups;
-  double untouched = 1;
-  for (std::int64_t j = 0; j < top_k; ++j)
-    untouched *= std::max(0.0, n - size - static_cast<double>(j)) / (n - static_cast<double>(j));
-  return groups * (1 - untouched);
-}
-
-double distinct_groups_limited(std::int64_t experts, std::int64_t top_k, std::int64_t groups, std::int64_t limit) {
-  const auto k = static_cast<std::size_t>(top_k);
-  const std::int64_t of_group = experts / groups;  // whole experts
-  const auto size = static_cast<double>(of_group);
-  // All polynomials in x up to x^k, scaled by 1 / C(N, k) at the end through P summing to 1.
-  std::vector<double> one(k + 1, 0.0), power(k + 1, 0.0);  // (1 + x)^size - 1 and its j-th power
-  double c = 1;
-  for (std::size_t i = 1; i <= k; ++i) one[i] = c *= (size - static_cast<double>(i) + 1) / static_cast<double>(i);
-  power[0] = 1;
-  double mean = 0, all = 0, teams = 1;
-  for (std::int64_t j = 1; j <= groups; ++j) {
-    std::vector<double> next(k + 1, 0.0);
-    for (std::size_t a = 0; a <= k; ++a) {
-      for (std::size_t b = 1; a + b <= k; ++b) next[a + b] += power[a] * std::max(one[b], 0.0);
-    }
-    power = std::move(next);
-    teams *= static_cast<double>(groups - j + 1) / static_cast<double>(j);
-    const double weight = teams * power[k];
-    all += weight;
-    mean += weight * static_cast<double>(std::min(j, limit));
-    if (j >= top_k) break;  // k picks touch at most k groups
-  }
-  return all > 0 ? mean / all : static_cast<double>(std::min({limit, top_k, groups}));
 }
 
 double balance_flops_per_byte(const Moe& moe, double dispatch_bytes_per_value, double combine_bytes_per_value) {

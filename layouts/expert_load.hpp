@@ -14,6 +14,7 @@
 #include "hardware/deepep.hpp"
 #include "layouts/expert_placement.hpp"
 #include "layouts/layout.hpp"
+#include "layouts/occupancy.hpp"
 #include "models/model.hpp"
 #include "models/popularity.hpp"
 
@@ -46,6 +47,9 @@ struct ExpertLoadQuestion {
   int ranks_per_node = 8;                        // of the group that share an NVLink domain
   const ExpertPopularity* popularity = nullptr;  // nullptr = uniform
   int nodes_per_token = 0;                       // 0 = no limit
+  // The router's own group limit (DeepSeek): of `routing_groups` equal runs of experts a token uses groups_per_token,
+  // however many nodes they lie on; 0 = none. Not together with nodes_per_token.
+  int routing_groups = 0, groups_per_token = 0;
   int redundant = 0;  // further copies, placed by place_balanced; a given `placement` overrides it
   const ExpertPlacement* placement = nullptr;
   double capacity_factor = 0;  // 0 = dropless
@@ -83,13 +87,6 @@ ExpertLoad expert_load(const ExpertLoadQuestion&);
 /// A layout's word as hardware's transport, and whether each of a token's k copies travels on its own with it.
 ExpertTransport expert_transport(Transport);
 bool sends_every_copy(ExpertTransport);
-
-/// Expected number of distinct groups that k of N experts touch, drawn without replacement, N / groups in each:
-/// G (1 - C(N - N/G, k) / C(N, k)).
-double distinct_groups(std::int64_t experts, std::int64_t top_k, double groups);
-/// The same, but at most `limit` groups a token: E[min(X, limit)], X by the exact occupancy law
-/// P(X = j) = C(G, j) [x^k] ((1 + x)^(N/G) - 1)^j / C(N, k). A token that would exceed the limit is taken to reach it.
-double distinct_groups_limited(std::int64_t experts, std::int64_t top_k, std::int64_t groups, std::int64_t limit);
 
 /// Compute over communication that hides a layer's exchange: FLOP per pair over bytes per pair, FLOP per byte:
 /// 2 x 3 h f / (h (dispatch + combine)) for gated experts of width f; 2 f at FP8 out and BF16 back.

@@ -60,11 +60,13 @@ struct Links {
 SampledTraffic sample_traffic(const ExpertLoadQuestion& q, std::uint64_t seed, std::int64_t most, bool keep_matrices) {
   const Hosts hosts = hosts_of(q);
   const auto ranks = static_cast<std::size_t>(q.ep), experts = static_cast<std::size_t>(q.moe->experts);
-  const bool limited = q.nodes_per_token > 0 && q.nodes_per_token < static_cast<int>(hosts.nodes);
+  const bool own = q.routing_groups > 1;  // the router's groups, or one a node
+  const std::int64_t groups = own ? q.routing_groups : static_cast<std::int64_t>(hosts.nodes);
+  const std::int64_t limit = own ? q.groups_per_token : q.nodes_per_token;
+  const bool limited = limit > 0 && limit < groups;
   if (limited)
     most = std::min(most, (std::int64_t{1} << 24) / q.moe->experts);  // a limited token draws every expert's score
-  TokenSampler sampler(q.popularity->weights, q.popularity->top_k, static_cast<std::int64_t>(hosts.nodes),
-                       q.nodes_per_token);
+  TokenSampler sampler(q.popularity->weights, q.popularity->top_k, groups, limit);
   Random random(seed ^ 0x74726166666963ULL);
 
   SampledTraffic out;

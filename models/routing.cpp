@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "base/errors.hpp"
@@ -131,6 +132,49 @@ CapacityShares capacity_shares(std::span<const double> loads, double factor) {
   for (const double load : loads) out.dropped += std::max(0.0, load - limit);
   out.padding = std::max(0.0, 1 - (1 - out.dropped) / factor);
   return out;
+}
+
+namespace {
+
+/// E[max(0, X - c)] of a normal X.
+double normal_excess(double mean, double deviation, double c) {
+  const double a = (c - mean) / deviation;
+  const double density = std::exp(-a * a / 2) / std::sqrt(2 * std::numbers::pi);
+  return deviation * (density - a * 0.5 * std::erfc(a / std::numbers::sqrt2));
+}
+
+/// E[max(0, X - c)] of a binomial X. Below the mean as mean - c + E[max(0, c - X)]: of the two sums, the one over the
+/// nearer tail, from its largest term until nothing is added.
+double binomial_excess(double n, double p, double c) {
+  const double mean = n * p;
+  if (p <= 0 || c >= n) return 0;
+  if (p >= 1) return n - c;
+  const double up = c >= mean ? 1 : -1;
+  double x = c + up, sum = 0;
+  double law = x < 0 ? 0
+                     : std::exp(std::lgamma(n + 1) - std::lgamma(x + 1) - std::lgamma(n - x + 1) + x * std::log(p) +
+                                (n - x) * std::log1p(-p));
+  for (; x >= 0 && x <= n; x += up) {
+    const double more = std::abs(x - c) * law;
+    sum += more;
+    if (more <= 1e-15 * sum) break;
+    law *= up > 0 ? (n - x) / (x + 1) * p / (1 - p) : x / (n - x + 1) * (1 - p) / p;
+  }
+  return up > 0 ? sum : mean - c + sum;
+}
+
+}  // namespace
+
+double counted_drops(std::span<const double> loads, std::int64_t top_k, std::int64_t tokens, double factor) {
+  if (factor <= 0 || loads.empty()) return 0;
+  const double n = static_cast<double>(tokens), pairs = n * static_cast<double>(top_k);
+  const double capacity = std::ceil(pairs / static_cast<double>(loads.size()) * factor - 1e-9);
+  double dropped = 0;
+  for (const double load : loads) {
+    const double p = std::min(load * static_cast<double>(top_k), 1.0), deviation = std::sqrt(n * p * (1 - p));
+    dropped += deviation > 50 ? normal_excess(n * p, deviation, capacity) : binomial_excess(n, p, capacity);
+  }
+  return dropped / pairs;
 }
 
 TokenSampler::TokenSampler(std::span<const double> weights, std::int64_t top_k, std::int64_t groups,

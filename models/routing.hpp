@@ -86,17 +86,34 @@ class TokenSampler {
   std::vector<char> open_;
 };
 
+/// Expected share of the selections that a capacity drops where `tokens` are counted together, each taking k distinct
+/// experts: mean over experts of E[max(0, X - C)] / mean X, X binomial (tokens, k x load), C = ceil(tokens k / N x
+/// factor) rows. Frameworks count the tokens of one GPU (Switch; Megatron core, moe_utils.py get_capacity), so even
+/// loads drop too: at C = mean about 0.4 / sqrt(mean) of them. Beyond a standard deviation of 50 the normal law stands
+/// for the binomial.
+double counted_drops(std::span<const double> loads, std::int64_t top_k, std::int64_t tokens, double factor);
+
 /// Share of tokens whose chosen set, and share of choices that, change between two ways of computing the same scores.
 struct FlipShares {
   double choices = 0;  // of the k per token
   double tokens = 0;   // with at least one changed choice
 };
-enum class ScoreRounding { bf16_scores, bf16_logits, fp32_reversed_sum };
 
-/// Routers of `hidden` inputs at initialisation (normal inputs, weights of deviation 1/sqrt(hidden)); FP32 products
-/// summed in order are the reference. bf16_scores: scores rounded to BF16 before top-k; bf16_logits: the product's
-/// result rounded; fp32_reversed_sum: the same FP32 products summed from the other end.
-FlipShares rounding_flips(const Moe&, std::int64_t hidden, std::int64_t tokens, ScoreRounding, std::uint64_t seed);
+/// Choices that change when the same scores are computed in another way, against FP32 products summed in order.
+/// bf16_scores: scores rounded to BF16 before top-k; bf16_logits: the product's result rounded; reversed_sum: the same
+/// FP32 products summed from the other end. So few choices flip by the last that no affordable number of tokens shows
+/// one; `reversed_expected` = E|d| / 2 / (mean gap) / k of the choices, d = difference of the two errors at the
+/// boundary between the last expert taken and the first not taken, the gap there exponential (top order statistics of a
+/// smooth law).
+struct RoundingReport {
+  FlipShares bf16_scores, bf16_logits, reversed_sum;
+  double reversed_expected = 0;
+  double mean_gap = 0, mean_error = 0;  // logits: of that boundary, E|d|
+  std::int64_t tokens = 0;
+};
+/// A router of `hidden` inputs at initialisation (normal inputs in BF16, weights of deviation 1/sqrt(hidden)), top-k
+/// alone.
+RoundingReport rounding_report(const Moe&, std::int64_t hidden, std::int64_t tokens, std::uint64_t seed);
 
 /// x to the nearest BF16 (ties to even), as a float.
 float to_bf16(float x);

@@ -1,6 +1,10 @@
 #include "models/routing_demonstrations.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
+
+#include "models/routing.hpp"
 
 namespace shardplan {
 
@@ -59,10 +63,24 @@ BatchMates batch_mates(std::span<const double> weights, std::int64_t top_k, std:
   return out;
 }
 
-RoundingReport rounding_report(const Moe& moe, std::int64_t hidden, std::int64_t tokens, std::uint64_t seed) {
-  return {rounding_flips(moe, hidden, tokens, ScoreRounding::bf16_scores, seed),
-          rounding_flips(moe, hidden, tokens, ScoreRounding::bf16_logits, seed),
-          rounding_flips(moe, hidden, tokens, ScoreRounding::fp32_reversed_sum, seed)};
+GateGradientReport gate_gradient_report(const Moe& moe, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<double> logits;
+  for (std::int64_t i = 0; i < moe.experts; ++i) logits.push_back(random.normal());
+  GateGradientReport out;
+  const auto rows = gate_gradients(moe, logits);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    double most = 0;
+    for (const auto& row : rows) most = std::max(most, std::abs(row[i]));
+    ++(most > 1e-8 ? out.carrying : out.silent);
+    out.largest = std::max(out.largest, most);
+  }
+  Moe one = moe;
+  one.top_k = one.groups = one.groups_per_token = 1;
+  one.renormalise = true;
+  const auto alone = gate_gradients(one, logits);
+  for (const double g : alone[0]) out.top1_renormalised = std::max(out.top1_renormalised, std::abs(g));
+  return out;
 }
 
 }  // namespace shardplan

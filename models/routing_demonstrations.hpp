@@ -1,10 +1,9 @@
 #pragma once
-// Three effects that people meet before they know their cause, as figures.
+// Effects that people meet before they know their cause, as figures.
 #include <cstdint>
 #include <span>
 
 #include "models/model.hpp"
-#include "models/routing.hpp"
 
 namespace shardplan {
 
@@ -20,10 +19,14 @@ struct BatchMates {
 BatchMates batch_mates(std::span<const double> weights, std::int64_t top_k, std::int64_t prompt, std::int64_t mates,
                        double capacity_factor, std::uint64_t seed);
 
-/// Shares of choices and tokens that change with the rounding of a router's scores (see rounding_flips).
-struct RoundingReport {
-  FlipShares bf16_scores, bf16_logits, reversed_sum;
+/// Which of one token's logits its gates depend on, by central differences (the choice held): normal logits of the
+/// seed. Sigmoid or renormalised gates depend on the chosen k alone; a softmax over all experts that is not
+/// renormalised on every logit. A renormalised top-1 gate is constant: its router learns nothing from the output.
+struct GateGradientReport {
+  std::int64_t carrying = 0, silent = 0;  // logits with |d gate / d logit| above 1e-8 for some gate; the others
+  double largest = 0;
+  double top1_renormalised = 0;  // largest gradient of the same router with one renormalised gate
 };
-RoundingReport rounding_report(const Moe&, std::int64_t hidden, std::int64_t tokens, std::uint64_t seed);
+GateGradientReport gate_gradient_report(const Moe&, std::uint64_t seed);
 
 }  // namespace shardplan

@@ -43,6 +43,44 @@ TEST_CASE("experts names what decode reads and where the ridge is", "[cli][exper
   CHECK(std::abs(decode.at("experts_touched_sampled").at("mean").get<double>() - 251.6) < 1);
 }
 
+TEST_CASE("experts shows what batch mates, rounding and gates do", "[cli][experts]") {
+  const auto json = json_of(kEp64 + " --demonstrate --capacity-factor 1").at("demonstrations");
+  CHECK(json.at("batch_mates").at("changed_tokens") > 0);
+  CHECK(json.at("batch_mates").at("changed_tokens_dropless") == 0);
+  const auto& rounding = json.at("rounding_flips");
+  CHECK(rounding.at("bf16_scores").at("choices") > 0.005);
+  CHECK(rounding.at("fp32_other_order_expected_choices") > 1e-6);
+  CHECK(rounding.at("fp32_other_order_expected_choices") < 5e-5);
+  CHECK(json.at("gate_gradients").at("logits_that_carry_any") == 8);
+  CHECK(json.at("gate_gradients").at("logits_that_carry_none") == 248);
+  CHECK(json.at("routing_replay_bytes") == 7602176);
+  CHECK(run(kEp64 + " --demonstrate").text.find("8 of 256 logits carry any, 248 none; as top-1") != std::string::npos);
+}
+
+TEST_CASE("the model's own group limit is an answer of --nodes-per-token", "[cli][experts]") {
+  const std::string base = "experts --model deepseek-v3 --cluster h100-sxm --gpus 32 --ep 32 --tokens-per-gpu 1024 ";
+  const auto model = json_of(base + "--nodes-per-token model"), free = json_of(base);
+  CHECK(model.at("distinct_nodes").get<double>() == Approx(3.14).epsilon(0.01));
+  CHECK(model.at("network_bytes") < 0.9 * free.at("network_bytes").get<double>());
+  // A group a node: the node limit itself.
+  const std::string ep64 = "experts --model deepseek-v3 --cluster h100-sxm --gpus 64 --ep 64 --tokens-per-gpu 1024 ";
+  CHECK(json_of(ep64 + "--nodes-per-token model").at("network_bytes") ==
+        json_of(ep64 + "--nodes-per-token 4").at("network_bytes"));
+  const std::string step =
+      "simulate --model deepseek-v3 --cluster deepseek-h800 --gpus 1024 --layout 'pp16 ep64 transport=deepep' "
+      "--seq-len 4k --global-batch 1024 ";
+  CHECK(json_of(step + "--nodes-per-token model").at("step_time_s").get<double>() ==
+        Approx(json_of(step + "--nodes-per-token 4").at("step_time_s").get<double>()).epsilon(0.01));
+}
+
+TEST_CASE("a capacity counted by each GPU drops more than the popularity alone", "[cli][experts]") {
+  const auto even = json_of(kEp64 + " --capacity-factor 1").at("load");
+  CHECK(even.at("dropped").get<double>() == Approx(0).margin(1e-12));
+  CHECK(even.at("dropped_counting_per_gpu").get<double>() == Approx(0.0245).epsilon(0.02));
+  const auto skewed = json_of(kEp64 + " --capacity-factor 1 --skew zipf:1").at("load");
+  CHECK(skewed.at("dropped_counting_per_gpu") >= skewed.at("dropped"));
+}
+
 TEST_CASE("redundant experts lower the busiest GPU, and its bound is kept", "[cli][experts]") {
   const std::string base =
       "experts --model deepseek-v3 --cluster h100-sxm --gpus 144 --ep 144 --tokens-per-gpu 1024 --skew zipf:1.0";
@@ -87,6 +125,12 @@ TEST_CASE("mistakes of experts and router are exit 2 and one line that names the
       {base + "--ep 64 --redundant -1", "error: --redundant"},
       {base + "--ep 64 --placement contiguous --redundant 8", "error: --placement"},
       {base + "--ep 64 --capacity-factor -1", "error: --capacity-factor"},
+      {base + "--ep 64 --resident 300", "error: --resident: out of range"},
+      {"experts --model mixtral-8x7b --cluster h100-sxm --gpus 8 --ep 8 --tokens-per-gpu 1 --nodes-per-token model",
+       "error: --nodes-per-token: mixtral-8x7b's router has no groups"},
+      {"memory --model mixtral-8x7b --cluster h100-sxm --gpus 8 --layout 'ep8' --global-batch 8 --nodes-per-token 0",
+       "error: --nodes-per-token"},
+      {"router --balance aux-loss --aux-scope batch", "error: --aux-scope"},
       {base + "--ep 64 --tokens-per-gpu", "error: --tokens-per-gpu"},
       {"experts --model llama-3.1-8b --cluster h100-sxm --gpus 8 --ep 8 --tokens-per-gpu 1",
        "no mixture-of-experts layer"},

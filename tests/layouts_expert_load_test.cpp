@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "layouts/expert_load.hpp"
+#include "layouts/expert_traffic.hpp"
 #include "models/routing.hpp"
 #include "tests/deepseek_experts.hpp"
 
@@ -156,6 +157,39 @@ TEST_CASE("one node has no network traffic, and NCCL sends every copy", "[expert
   CHECK(nccl.network_copies > deepep.network_copies);
   q.ep = 1;
   CHECK(expert_load(q).dispatch_nvlink == 0);
+}
+
+TEST_CASE("a router's own groups: as a node limit where a node is a group, milder where it holds several",
+          "[experts]") {
+  // 8 of 256 in 4 of 8 groups. Nodes = groups: E[min(groups, 4)].
+  CHECK(distinct_parts_of_groups(256, 8, 8, 4, 8) == Approx(distinct_groups_limited(256, 8, 8, 4)).epsilon(1e-12));
+  // Two groups a node (EP32 on nodes of eight): four groups miss a node with chance C(6, 4) / C(8, 4) = 15 / 70.
+  const double four = distinct_parts_of_groups(256, 8, 8, 4, 4);
+  CHECK(four < 4 * (1 - 15.0 / 70) + 1e-9);
+  CHECK(four > 4 * (1 - 15.0 / 70) - 0.05);
+  CHECK(four < distinct_groups(256, 8, 4));
+  // No limit, no difference.
+  CHECK(distinct_parts_of_groups(256, 8, 8, 8, 4) == Approx(distinct_groups(256, 8, 4)).epsilon(1e-9));
+  // Closed forms against drawn tokens, also where a group lies on two nodes, and for a skewed popularity.
+  const Moe moe = deepseek_v3_experts();
+  for (const int ep : {32, 64, 128}) {
+    for (const char* skew : {"none", "zipf:0.5"}) {
+      ExpertPopularity p = make_popularity(parse_skew(skew, "--skew"), 256, 8, 0, 1);
+      p = limit_to_nodes(std::move(p), 8, 4, 1);
+      const ExpertPlacement placement = place_contiguous(256, ep);
+      ExpertLoadQuestion q = ep64(moe);
+      q.ep = ep;
+      q.popularity = &p;
+      q.placement = &placement;
+      q.nodes_per_token = 0;
+      q.routing_groups = 8;
+      q.groups_per_token = 4;
+      const SampledTraffic drawn = sample_traffic(q, 1, 1 << 15);
+      INFO(ep << " " << skew);
+      CHECK(expert_load(q).distinct_nodes == Approx(drawn.distinct_nodes).epsilon(0.02));
+      CHECK(expert_load(q).distinct_ranks == Approx(drawn.distinct_ranks).epsilon(0.03));
+    }
+  }
 }
 
 TEST_CASE("skew raises the hottest rank, redundant experts lower it, a capacity cuts it", "[experts]") {

@@ -134,6 +134,21 @@ TEST_CASE("the hierarchical policy keeps groups on their node", "[experts]") {
   CHECK_THROWS_AS(place_hierarchical(loads, 32, 30, 8, 4), InputError);
 }
 
+TEST_CASE("no busier than the placements that EPLB publishes for its example", "[experts]") {
+  // github.com/deepseek-ai/EPLB, README: two layers of 12 experts in 4 groups, 16 copies on 2 nodes of 4 GPUs; its
+  // phy2log puts 156 and 179.5 on the busiest GPU.
+  const std::pair<std::vector<double>, double> layers[] = {
+      {{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86}, 156},
+      {{20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27}, 179.5},
+  };
+  for (const auto& [loads, published] : layers) {
+    const ExpertPlacement p = place_hierarchical(loads, 8, 4, 4, 2);
+    check_sound(p, loads, 4);
+    CHECK(busiest(p, loads) <= published + 1e-9);
+    CHECK(busiest(place_balanced(loads, 8, 4), loads) <= published + 1e-9);
+  }
+}
+
 TEST_CASE("too many copies are refused", "[experts]") {
   CHECK_THROWS_AS(place_balanced(std::vector<double>(4, 1.0), 2, 5), InputError);
 }

@@ -5,7 +5,9 @@
 #include "base/errors.hpp"
 #include "models/popularity.hpp"
 #include "models/routing.hpp"
+#include "models/routing_demonstrations.hpp"
 #include "tests/deepseek_experts.hpp"
+#include "tests/scratch.hpp"
 
 using namespace shardplan;
 
@@ -201,6 +203,59 @@ TEST_CASE("weights made from loads give those loads back", "[routing]") {
   for (std::size_t i = 0; i < loads.size(); ++i) CHECK(back[i] == Approx(loads[i] / sum).epsilon(0.03).margin(2e-4));
 }
 
+TEST_CASE("a file of counts gives the loads that were counted", "[routing]") {
+  const Scratch scratch;
+  const auto loads_of = [&](const std::string& text, std::int64_t experts, std::int64_t k) {
+    const Skew skew = parse_skew("file:" + scratch.write("counts.json", text), "--skew");
+    return expected_loads(popularity(skew, experts, k, 1024, 1), k);
+  };
+  const auto counted = loads_of("[10, 20, 30, 40]", 4, 2);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(counted[i] == Approx(0.1 * static_cast<double>(i + 1)).epsilon(1e-4));
+  // Rows (source ranks) are added up.
+  CHECK(loads_of("[[10, 0, 30, 20], [0, 20, 0, 20]]", 4, 2) == counted);
+  // What no top-2 router can count: one expert with 70 %; one expert alone. The others share what is left.
+  const auto cut = loads_of("[70, 10, 10, 10]", 4, 2), alone = loads_of("[9, 0, 0, 0]", 4, 2);
+  for (const auto& loads : {cut, alone}) {
+    CHECK(loads[0] == Approx(0.5).epsilon(1e-4));
+    CHECK(loads[3] == Approx(0.5 / 3).epsilon(1e-4));
+  }
+  const Skew skew = parse_skew("file:" + scratch.file("counts.json"), "--skew");
+  CHECK(counts_note(skew, 4, 2).find("expert 0 has 100 % of the counts") != std::string::npos);
+  scratch.write("counts.json", "[1, 1, 1, 1]");
+  CHECK(counts_note(skew, 4, 2).empty());
+}
+
+TEST_CASE("a malformed file of counts is refused by its place", "[routing]") {
+  const Scratch scratch;
+  const std::pair<const char*, const char*> rows[] = {
+      {"[1, 2, 3]", "has 3 counts for 4 experts"},
+      {"[[1, 2, 3, 4], [1, 2, 3]]", "/1: has 3 counts"},
+      {"[[1, 2, 3, 4], 5]", "/1: expected an array of counts"},
+      {"[1, 2, [3], 4]", "/2: expected a number"},
+      {"[1, -2, 3, 4]", "/1: a count cannot be negative"},
+      {"[1, 2e15, 3, 4]", "/1: out of range"},
+      {"[1, 1e999, 3, 4]", "number out of range"},
+      {"[1, NaN, 3, 4]", "not JSON"},
+      {"[1, null, 3, 4]", "/1: expected a number"},
+      {"[0, 0, 0, 0]", "all counts are zero"},
+      {"{\"counts\": [1, 2, 3, 4]}", "expected an array of counts"},
+      {"[]", "has 0 counts"},
+      {"[[]]", "/0: has 0 counts"},
+      {"", "not JSON"},
+  };
+  for (const auto& [text, expected] : rows) {
+    const Skew skew = parse_skew("file:" + scratch.write("counts.json", text), "--skew");
+    std::string said;
+    try {
+      popularity(skew, 4, 2, 1024, 1);
+    } catch (const InputError& e) {
+      said = e.where() + ": " + e.what();
+    }
+    INFO(text << " " << said);
+    CHECK(said.find(expected) != std::string::npos);
+  }
+}
+
 TEST_CASE("equal weights are left untouched as the hypergeometric law says", "[routing]") {
   const std::vector<double> weights(256, 1.0 / 256);
   const MeanDraws draws = mean_draws(weights, 8);
@@ -234,11 +289,56 @@ TEST_CASE("a sampler limited to four of eight nodes uses at most four", "[routin
 
 TEST_CASE("rounding scores to BF16 flips choices, FP32 summation order hardly any", "[routing]") {
   const Moe moe = deepseek_v3();
-  const double scores = rounding_flips(moe, 1024, 300, ScoreRounding::bf16_scores, 1).choices;
-  const double order = rounding_flips(moe, 1024, 300, ScoreRounding::fp32_reversed_sum, 1).choices;
-  CHECK(scores > 0.002);
-  CHECK(scores < 0.1);
-  CHECK(order < scores / 20);
+  const RoundingReport r = rounding_report(moe, 1024, 300, 1);
+  CHECK(r.bf16_scores.choices > 0.002);
+  CHECK(r.bf16_scores.choices < 0.1);
+  CHECK(r.reversed_sum.choices < r.bf16_scores.choices / 20);
+  // 8 of 256 normal logits: the gap at the boundary is about 1 / (256 density(1.86)) = 0.055; FP32 sums of 1,024
+  // products differ by about sqrt(1,024) half units in the last place of their partial sums, 1e-6.
+  CHECK(r.mean_gap == Approx(0.055).epsilon(0.2));
+  CHECK(r.mean_error > 2e-7);
+  CHECK(r.mean_error < 4e-6);
+  CHECK(r.reversed_expected == Approx(r.mean_error / 2 / r.mean_gap / 8).epsilon(1e-12));
+}
+
+TEST_CASE("a capacity counted on one GPU's tokens drops even loads too", "[routing]") {
+  const std::vector<double> even(256, 1.0 / 256);
+  // 256 rows an expert on average, deviation sqrt(8192 p (1 - p)) = 15.75: 0.399 of it over.
+  CHECK(counted_drops(even, 8, 8192, 1.0) == Approx(0.3989 * 15.75 / 256).epsilon(0.01));
+  CHECK(counted_drops(even, 8, 8192, 1.25) < 1e-4);
+  CHECK(counted_drops(even, 8, 1 << 28, 1.0) < 2e-4);  // the normal law, hardly any
+  CHECK(counted_drops(even, 8, 8192, 0) == 0);
+  const std::vector<double> hot{0.5, 0.25, 0.25};  // top-2: the first expert takes every token, C = 2 of 3
+  CHECK(counted_drops(hot, 2, 3, 1.0) == Approx((1.0 + 2 * 0.125) / 6).epsilon(1e-12));
+  // Far beyond the capacity only the means count.
+  CHECK(counted_drops(std::vector<double>{0.05, 0.95}, 1, 8192, 1.0) == Approx(0.45).epsilon(1e-9));
+  // Against drawn tokens.
+  const auto weights = popularity(parse_skew("zipf:0.7", "--skew"), 64, 4, 512, 1);
+  TokenSampler sampler(weights, 4);
+  Random random(3);
+  double dropped = 0;
+  for (int batch = 0; batch < 200; ++batch) {
+    std::vector<std::vector<std::int64_t>> tokens;
+    for (int t = 0; t < 512; ++t) {
+      const auto chosen = sampler.draw(random);
+      tokens.emplace_back(chosen.begin(), chosen.end());
+    }
+    dropped += static_cast<double>(apply_capacity(tokens, 64, 1.0).dropped) / (200.0 * 512 * 4);
+  }
+  CHECK(counted_drops(expected_loads(weights, 4), 4, 512, 1.0) == Approx(dropped).epsilon(0.02));
+}
+
+TEST_CASE("the report of gate gradients tells sigmoid, renormalised and plain softmax apart", "[routing]") {
+  Moe moe = deepseek_v3();
+  const GateGradientReport sigmoid = gate_gradient_report(moe, 1);
+  CHECK(sigmoid.carrying == 8);
+  CHECK(sigmoid.silent == 248);
+  CHECK(sigmoid.top1_renormalised == 0);
+  moe.score = RouterScore::softmax;
+  moe.renormalise = true;
+  CHECK(gate_gradient_report(moe, 1).carrying == 8);
+  moe.renormalise = false;
+  CHECK(gate_gradient_report(moe, 1).carrying == 256);
 }
 
 TEST_CASE("BF16 rounds to nearest even", "[routing]") {

@@ -11,6 +11,17 @@
 
 namespace shardplan {
 
+namespace {
+
+void limit_nodes(const RoutingQuestion& routing, const Moe& moe, ExpertLoadQuestion& ask) {
+  ask.nodes_per_token = routing.nodes_per_token;
+  if (!routing.model_groups) return;
+  ask.routing_groups = static_cast<int>(moe.groups);
+  ask.groups_per_token = static_cast<int>(moe.groups_per_token);
+}
+
+}  // namespace
+
 Pricer::Pricer(const Cluster& cluster, Rates rates, Fidelity fidelity, ConstantSet constants)
     : cluster_(cluster),
       rates_(rates),
@@ -170,7 +181,7 @@ ExpertTraffic StepPricer::expert_traffic(const Moe& moe, double tokens, std::int
   ask.ep = groups.ep.ranks;
   ask.ranks_per_node = std::max(1, groups.ep.ranks_per_domain);
   ask.popularity = routing.popularity.get();
-  ask.nodes_per_token = routing.nodes_per_token;
+  limit_nodes(routing, moe, ask);
   ask.redundant = routing.redundant;
   ask.capacity_factor = routing.capacity_factor;
   ask.transport = expert_transport(q_.layout.transport.value_or(Transport::nccl));
@@ -235,7 +246,7 @@ double routed_load(const RoutingQuestion& routing, const Model& model, const Lay
   ask.ep = layout.ep;
   ask.ranks_per_node = std::max(1, std::min(cluster.node.nvlink_domain, layout.ep));
   ask.popularity = routing.popularity.get();
-  ask.nodes_per_token = routing.nodes_per_token;
+  limit_nodes(routing, *layer->moe, ask);
   ask.redundant = routing.redundant;
   ask.capacity_factor = routing.capacity_factor;
   const ExpertLoad load = expert_load(ask);

@@ -19,8 +19,8 @@ struct ExpertTraffic {
   double contention = 0;     // share of the SMs that the exchange's kernels hold
 };
 
-/// Routed tokens that the busiest expert-parallel rank keeps, over what an even router without drops sends it: what skew
-/// and capacity do to its memory. 1 without experts.
+/// Routed tokens that the busiest expert-parallel rank keeps, over what an even router without drops sends it: what
+/// skew and capacity do to its memory. 1 without experts.
 double routed_load(const RoutingQuestion&, const Model&, const Layout&, const Cluster&);
 
 /// Parts of a layer that CUDA graphs can hold, in the order in which they run (Megatron core, --cuda-graph-scope:
