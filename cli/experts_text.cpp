@@ -175,8 +175,10 @@ void print_experts(const ExpertsQuestion& q, const ExpertsAnswer& a) {
               q.layer.rates == Rates::datasheet ? "datasheet" : "calibrated",
               std::string(data_type_name(q.layer.precision)).c_str(), q.dispatch.c_str(), q.combine.c_str());
   print_node_limit(q, a);
-  std::printf("exchange: %s (%s)\n", t.exchange.model.c_str(),
-              std::string(basis_name(t.exchange.dispatch.total.basis)).c_str());
+  const std::string held =
+      t.exchange.sms_held > 0 ? ", its kernels hold " + text_of_count(std::llround(t.exchange.sms_held)) + " SMs" : "";
+  std::printf("exchange: %s (%s)%s\n", t.exchange.model.c_str(),
+              std::string(basis_name(t.exchange.dispatch.total.basis)).c_str(), held.c_str());
   print_times(q, a);
   print_load(q, a);
   std::printf(

@@ -43,6 +43,14 @@ TEST_CASE("experts names what decode reads and where the ridge is", "[cli][exper
   CHECK(std::abs(decode.at("experts_touched_sampled").at("mean").get<double>() - 251.6) < 1);
 }
 
+TEST_CASE("experts says how many SMs its exchange holds", "[cli][experts]") {
+  const auto json = json_of(kEp64);
+  REQUIRE(json.at("sms_held").get<double>() > 0);
+  CHECK(run(kEp64).text.find(", its kernels hold " + std::to_string(json.at("sms_held").get<int>()) + " SMs\n") !=
+        std::string::npos);
+  CHECK(run(kEp64 + " --transport deepep-low-latency").text.find("its kernels hold") == std::string::npos);
+}
+
 TEST_CASE("experts shows what batch mates, rounding and gates do", "[cli][experts]") {
   const auto json = json_of(kEp64 + " --demonstrate --capacity-factor 1").at("demonstrations");
   CHECK(json.at("batch_mates").at("changed_tokens") > 0);
