@@ -145,8 +145,14 @@ BubbleAnswer bubble_answer(const BubbleQuestion& q, const BubbleOptions& o) {
   BubbleAnswer a;
   if (q.row != nullptr) a.notes = schedule_notes(q.name, q.schedule);
   check_framework(q, o.framework, a.notes);
-  a.order = order_of(q, o, a.search);
-  a.replay = replay(a.order, times_of(q, a.order), q.replay);
+  try {
+    a.order = order_of(q, o, a.search);
+    a.replay = replay(a.order, times_of(q, a.order), q.replay);
+  } catch (const InputError& e) {
+    // What is wrong with an order that was read is wrong with its file.
+    if (!o.order_file.empty() && e.where() == "schedule") throw InputError(o.order_file, e.what());
+    throw;
+  }
   const bool even = q.schedule.stage_scale.empty() && q.replay.p2p == P2pMode::async;
   if (q.row != nullptr && even) a.form = closed_form(q.name, q.schedule, q.overlapped);
   if (a.form) a.form_holds = std::abs(a.form->of(a.replay) - a.form->value) <= 1e-9 * a.form->value;

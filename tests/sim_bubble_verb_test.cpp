@@ -123,6 +123,10 @@ TEST_CASE("an order written as CSV and read back gives the same replay; the trac
   const Answer bad = bubble("--order " + csv);
   CHECK(bad.code == 2);
   CHECK(bad.text.find(": row 1, cell 1: \"0F0garbage\": \"garbage\" is left over") != std::string::npos);
+  std::ofstream(csv) << "0F0,0F1,0B0,0F1\n";
+  CHECK(bubble("--order " + csv).text == "error: " + csv + ": 0F1 stands twice\n");
+  std::ofstream(csv) << "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n";
+  CHECK(bubble("--order " + csv).text.find("error: " + csv + ": deadlock, the waiting cycle is: ") == 0);
 }
 
 TEST_CASE("pairs in the steady state are asked for by a flag", "[sim][cli]") {
