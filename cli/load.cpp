@@ -52,16 +52,16 @@ void add_cluster_options(CLI::App& verb, CommonOptions& o) {
 }
 
 void add_layout_option(CLI::App& verb, CommonOptions& o) {
-  verb.add_option(
-          "--layout", o.layout,
-          "words, \"tp8 pp4 dp16 zero1\". With a number: tp cp pp dp ep etp vpp mbs zero shard. sp|nosp. "
-          "schedule=NAME group=N split=auto|even|embed-loss-as-layers|loss-as-layer|PATTERN "
-          "recompute=none|full|full:LAYERS|selective:core_attn,layernorm,mla_up_proj,moe_act,moe,mlp,"
-          "shared_experts,per-op reshard=0|1 prefetch=N cp-by=ring|all-gather|ulysses tp-overlap=none|bulk|async "
-          "ep-overlap=none|shared|1f1b|dualpipe|wavesN transport=nccl|deepep|hybridep "
-          "offload=optimizer|activations|activations:LAYERS act-store=bf16|fp8 "
-          "cuda-graphs=none|full|per-layer|modules:attn,... compile=0|1 grad-reduce=fp32|bf16 "
-          "grad-accumulate=fp32|bf16 fused-loss=0|1 delay-wgrad=0|1 order=tp-cp-dp-pp")
+  verb.add_option("--layout", o.layout,
+                  "words, \"tp8 pp4 dp16 zero1\". With a number: tp cp pp dp ep etp vpp mbs zero shard. sp|nosp. "
+                  "schedule=NAME group=N split=auto|even|embed-loss-as-layers|loss-as-layer|PATTERN "
+                  "recompute=none|full|full:LAYERS|selective:core_attn,layernorm,mla_up_proj,moe_act,moe,mlp,"
+                  "shared_experts,per-op reshard=0|1 prefetch=N wrap=LAYERS cp-by=ring|all-gather|ulysses "
+                  "tp-overlap=none|bulk|async "
+                  "ep-overlap=none|shared|1f1b|dualpipe|wavesN transport=nccl|deepep|hybridep "
+                  "offload=optimizer|activations|activations:LAYERS act-store=bf16|fp8 "
+                  "cuda-graphs=none|full|per-layer|modules:attn,... compile=0|1 grad-reduce=fp32|bf16 "
+                  "grad-accumulate=fp32|bf16 fused-loss=0|1 delay-wgrad=0|1 order=tp-cp-dp-pp")
       ->required();
 }
 

@@ -50,6 +50,7 @@ struct Layout {
   int waves = 0;  // ep_overlap == waves
   std::optional<Transport> transport;
   std::optional<int> prefetch;  // FSDP: units gathered ahead
+  std::optional<int> wrap;      // FSDP: layers of a unit; 1 unless stated
   bool offload_optimizer = false;
   int offload_activation_layers = 0;  // -1 = all
   std::optional<bool> act_store_fp8;

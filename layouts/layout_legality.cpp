@@ -163,6 +163,7 @@ Reason sharding(const Question& q) {
     return "reshard=" + n(*q.l.reshard ? 1 : 0) + " needs zero3: below it weights are never gathered in pieces";
   }
   if (q.l.prefetch.has_value() && q.l.zero_stage() < 3) return "prefetch=" + n(*q.l.prefetch) + " needs zero3";
+  if (q.l.wrap.has_value() && q.l.zero_stage() < 3) return "wrap=" + n(*q.l.wrap) + " needs zero3";
   return {};
 }
 

@@ -240,7 +240,7 @@ std::string show_named(const Layout& l) {
   return l.*member ? name_in(names, *(l.*member)) : std::string();
 }
 
-constexpr std::array<ValueWord, 19> kValues{{
+constexpr std::array<ValueWord, 20> kValues{{
     {"schedule", read_schedule, [](const Layout& l) { return l.schedule; }},
     {"group", [](Layout& l, Value v, const WordPlace& at) { l.group = at.count(v, 1, kLargestDegree); },
      [](const Layout& l) { return l.group > 0 ? std::to_string(l.group) : std::string(); }},
@@ -257,6 +257,8 @@ constexpr std::array<ValueWord, 19> kValues{{
     {"transport", read_named<&Layout::transport, kTransport>, show_named<&Layout::transport, kTransport>},
     {"prefetch", [](Layout& l, Value v, const WordPlace& at) { l.prefetch = at.count(v, 0, 1024); },
      [](const Layout& l) { return l.prefetch ? std::to_string(*l.prefetch) : std::string(); }},
+    {"wrap", [](Layout& l, Value v, const WordPlace& at) { l.wrap = at.count(v, 1, 1024); },
+     [](const Layout& l) { return l.wrap ? std::to_string(*l.wrap) : std::string(); }},
     {"offload", read_offload, show_offload},
     {"act-store", read_named<&Layout::act_store_fp8, kStored>, show_named<&Layout::act_store_fp8, kStored>},
     {"cuda-graphs", read_graphs, [](const Layout& l) { return l.cuda_graphs.value_or(""); }},

@@ -168,9 +168,9 @@ void RankHoldings::head_moment(MemoryLedger& out, Instant instant) const {
   if (q_.makes_temporaries()) out.add(workspace, "16-bit weight gradient of the head", kHalfBytes * q_.ends.head);
 }
 
-/// zero3: weights of a unit (a layer; the embedding; norm and head) are gathered in 16 bits before use, `prefetch`
-/// units ahead; their gradients exist whole in 16 bits and, while they are reduce-scattered, in the type of the
-/// reduction.
+/// zero3: weights of a unit (`wrap` layers; the embedding; norm and head) are gathered in 16 bits before use,
+/// `prefetch` units ahead; their gradients exist whole in 16 bits and, while they are reduce-scattered, in the type of
+/// the reduction.
 void RankHoldings::gathered(MemoryLedger& out, Instant instant) const {
   const Layout& l = q_.layout;
   if (l.zero_stage() < 3) return;
@@ -178,17 +178,18 @@ void RankHoldings::gathered(MemoryLedger& out, Instant instant) const {
   const double reduced = l.grad_reduce_fp32.value_or(q_.gradient_bytes() > kHalfBytes) ? 4 : kHalfBytes;
   const bool keeps = l.reshard.has_value() && !*l.reshard;
   const double all = layers_.dense + layers_.experts;
-  const double layers = keeps ? all : unit_ * std::min(1 + ahead, std::max(1.0, unit_ > 0 ? all / unit_ : 1));
+  const double unit = std::min(all, unit_ * l.wrap.value_or(1));
+  const double layers = keeps ? all : unit * std::min(1 + ahead, std::max(1.0, unit > 0 ? all / unit : 1));
   const double head = has_head_ ? q_.ends.head + q_.ends.final_norm : 0;
   if (instant == Instant::layer) {
     out.add(MemoryTerm::gathered, "weights of gathered layers", layers * weight);
-    out.add(MemoryTerm::gathered, "unsharded gradients of a layer", unit_ * (q_.activation.width + reduced));
+    out.add(MemoryTerm::gathered, "unsharded gradients of a unit", unit * (q_.activation.width + reduced));
   } else if (instant == Instant::embedding_gradient) {
     out.add(MemoryTerm::gathered, "embedding gathered, its gradient unsharded",
             q_.ends.embedding * (weight + q_.activation.width + reduced));
   } else {
     out.add(MemoryTerm::gathered, "weights of gathered layers",
-            keeps ? all * weight : unit_ * weight * std::min(ahead, 1.0));
+            keeps ? all * weight : unit * weight * std::min(ahead, 1.0));
     out.add(MemoryTerm::gathered, "head gathered", head * weight);
     if (instant == Instant::head_gradient)
       out.add(MemoryTerm::gathered, "unsharded gradient of the head", head * (q_.activation.width + reduced));

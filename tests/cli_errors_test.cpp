@@ -114,7 +114,7 @@ TEST_CASE("names that nothing has are refused, the nearest is offered", "[cli][e
       {"plan" + kQuestion + "--objective speed", "--objective: expected step-time, memory or cost, got \"speed\""},
       {"plan" + kQuestion + "--fix qq8",
        "--fix: unknown word \"qq8\": expected tp, cp, pp, vpp, dp, ep, etp, zero, shard, mbs, schedule, group, split, "
-       "reshard, recompute, cp-by, tp-overlap, ep-overlap, transport, prefetch, offload, act-store, cuda-graphs, "
+       "reshard, recompute, cp-by, tp-overlap, ep-overlap, transport, prefetch, wrap, offload, act-store, cuda-graphs, "
        "compile, "
        "grad-reduce, grad-accumulate, fused-loss, delay-wgrad, order, sp or nosp"},
       {"plan" + kQuestion + "--fix tp8tp8", "--fix: tp: expected a whole number, got \"8tp8\""},

@@ -77,6 +77,7 @@ Layout random_layout(Random& random) {
   if (flip()) l.sp = flip();
   if (flip()) l.reshard = flip();
   if (flip()) l.prefetch = static_cast<int>(random.below(4));
+  if (flip()) l.wrap = 1 + static_cast<int>(random.below(4));
   if (flip()) l.group = power(4);
   const auto rows = schedules();
   if (random.below(4) > 0) l.schedule = rows[random.below(rows.size())].name;
@@ -226,6 +227,7 @@ TEST_CASE("every refusal of a layout has its reason") {
       {"dp4 zero0 shard2", llama_70b(), w, "shard2 without ZeRO: zero0 shards nothing"},
       {"dp4 reshard=0", llama_70b(), w, "reshard=0 needs zero3: below it weights are never gathered in pieces"},
       {"dp4 prefetch=1", llama_70b(), w, "prefetch=1 needs zero3"},
+      {"dp4 wrap=2", llama_70b(), w, "wrap=2 needs zero3"},
   };
   for (const Row& row : table) {
     INFO(row.layout);

@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
+#include <memory>
 #include <set>
 
 #include "base/random.hpp"
+#include "layouts/memory.hpp"
 #include "layouts/ranks.hpp"
 #include "layouts/search/search.hpp"
 #include "layouts/step/data_parallel.hpp"
@@ -233,4 +235,26 @@ TEST_CASE("bidirectional schedules share gradients and optimizer states over bot
   // No data parallelism: the two copies still reduce over each other.
   const AskedStep alone("llama-3.1-8b", "h100-sxm", "tp2 pp4 schedule=dualpipe", 8, 4096, 64);
   CHECK(parallel(alone).reduce(p) > 0);
+}
+
+TEST_CASE("sharded units of more layers: fewer and longer gathers, more memory") {
+  const auto asked = [](const std::string& words, const char* stack) {
+    auto a = std::make_unique<AskedStep>("llama-3.1-8b", "h100-sxm", "dp64 zero3 " + words, 64, 4096, 64);
+    a->q.stack = load_stack(stack, "--stack");
+    return a;
+  };
+  const auto seconds = [&](const std::string& words) {
+    return simulate_step(asked(words, "torchtitan")->q).step_time_s;
+  };
+  CHECK(seconds("wrap=1") == seconds(""));
+  // Nothing to gather ahead of: the first unit is exposed, all of the model where it is one unit.
+  CHECK(seconds("wrap=32") > seconds("wrap=8"));
+  CHECK(seconds("wrap=8") > seconds(""));
+  CHECK(seconds("wrap=64") == Approx(seconds("wrap=32")).epsilon(1e-12));
+  const auto held = [&](const std::string& words) {
+    const auto a = asked(words, "torchtitan");
+    return memory_of(a->model, a->pricer.cluster(), a->q.layout, a->q.workload, MemoryOptions{}).peak_bytes();
+  };
+  CHECK(held("wrap=4") > held("") + 3 * 2 * 0.2e9);
+  CHECK(held("wrap=1") == held(""));
 }

@@ -214,6 +214,7 @@ class ChangeTrial {
       if (zero < 3) {
         l.reshard.reset();
         l.prefetch.reset();
+        l.wrap.reset();
       }
       layout(l);
     }

@@ -13,8 +13,15 @@ namespace shardplan {
 namespace {
 
 struct UnitTimes {
-  double forward, backward;  // compute seconds of one sharded unit
-  double gather, scatter;    // its parameter all-gather and gradient reduce-scatter
+  double forward = 0, backward = 0;  // compute seconds of one sharded unit
+  double gather = 0, scatter = 0;    // its parameter all-gather and gradient reduce-scatter
+};
+
+/// One sharded unit as its layers are added.
+struct ShardedUnit {
+  int layers = 0;
+  double forward = 0, backward = 0;
+  LocalParameters parameters;
 };
 
 /// Fully sharded units run on two streams: compute, and one communication stream in issue order. `prefetch` units are
@@ -124,20 +131,30 @@ class StagePricer {
     const LocalParameters parameters = local_parameters(*q_.model, layer, q_.layout);
     out.parameters += parameters;
     if (sharded_weights()) {
-      const double wide = price_.wide_bytes(), bytes = wide * parameters.dense, expert = wide * parameters.expert;
-      const double gather = price_.collective(Collective::all_gather, bytes, groups_.dense_shard).seconds +
-                            price_.collective(Collective::all_gather, expert, groups_.expert_shard).seconds;
-      const double reduce = q_.stack.grad_reduce_bytes / wide;
-      const double scatter =
-          price_.collective(Collective::reduce_scatter, reduce * bytes, groups_.dense_shard).seconds +
-          price_.collective(Collective::reduce_scatter, reduce * expert, groups_.expert_shard).seconds +
-          price_.collective(Collective::all_reduce, reduce * bytes / groups_.dense_shard.ranks, groups_.dense_replica)
-              .seconds;
       Cost backward = cost.recompute;
       backward += cost.input_grad;
       backward += cost.weight_grad;
-      units_.push_back({cost.forward.seconds(), backward.seconds(), gather, scatter});
+      if (units_.empty() || units_.back().layers == q_.layout.wrap.value_or(1)) units_.emplace_back();
+      ShardedUnit& unit = units_.back();
+      ++unit.layers;
+      unit.forward += cost.forward.seconds();
+      unit.backward += backward.seconds();
+      unit.parameters += parameters;
     }
+  }
+
+  UnitTimes times_of(const ShardedUnit& unit) const {
+    const double wide = price_.wide_bytes(), reduced = q_.stack.grad_reduce_bytes;
+    const double dense = unit.parameters.dense, expert = unit.parameters.expert;
+    UnitTimes out{unit.forward, unit.backward, 0, 0};
+    out.gather = price_.collective(Collective::all_gather, wide * dense, groups_.dense_shard).seconds +
+                 price_.collective(Collective::all_gather, wide * expert, groups_.expert_shard).seconds;
+    out.scatter =
+        price_.collective(Collective::reduce_scatter, reduced * dense, groups_.dense_shard).seconds +
+        price_.collective(Collective::reduce_scatter, reduced * expert, groups_.expert_shard).seconds +
+        price_.collective(Collective::all_reduce, reduced * dense / groups_.dense_shard.ranks, groups_.dense_replica)
+            .seconds;
+    return out;
   }
 
   const LayerCost& cached(const Layer& layer, int kind, bool recomputed) {
@@ -161,7 +178,10 @@ class StagePricer {
   void finish(StageCost& out) {
     if (!units_.empty()) {
       const bool reshard = q_.layout.reshard.value_or(q_.layout.zero_stage() == 3);
-      const auto [forward, backward] = sharded_exposure(units_, q_.layout.prefetch.value_or(q_.stack.fsdp_prefetch),
+      std::vector<UnitTimes> times;
+      times.reserve(units_.size());
+      for (const ShardedUnit& unit : units_) times.push_back(times_of(unit));
+      const auto [forward, backward] = sharded_exposure(times, q_.layout.prefetch.value_or(q_.stack.fsdp_prefetch),
                                                         reshard, price_.contention(Part::fsdp));
       out.forward.add(Part::fsdp, Price{forward, forward, forward, price_.derived()});
       out.input_grad.add(Part::fsdp, Price{backward, backward, backward, price_.derived()});
@@ -204,7 +224,7 @@ class StagePricer {
   PricedLayers own_;
   const std::vector<int>& classes_;
   PricedLayers& priced_;
-  std::vector<UnitTimes> units_;
+  std::vector<ShardedUnit> units_;
   ActivationQuestion activations_;
   double offloaded_bytes_ = 0;
 };

@@ -10,7 +10,7 @@ namespace shardplan {
 /// One sentence for each such word, with the side on which the step errs; empty where all is priced.
 ///
 /// Where the other words are priced: tp cp pp dp ep etp vpp mbs sp, order (group shapes); zero shard (data_parallel,
-/// stage_cost), reshard and prefetch (stage_cost: order of unit gathers); schedule group split (pipeline); recompute
+/// stage_cost), reshard prefetch wrap (stage_cost: order of unit gathers); schedule group split (pipeline); recompute
 /// (layer_cost: modules repeated); cp-by tp-overlap (layer_cost); ep-overlap=shared (layer_cost: dispatch under the
 /// shared expert), =1f1b (stage_cost), =dualpipe (pipeline: pairs); transport (price: expert exchange); cuda-graphs
 /// (price: share of launches left to the host; modules: half of them); compile (layer_cost: traffic of element-wise
