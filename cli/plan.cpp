@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/number_text.hpp"
 #include "base/quantity_text.hpp"
+#include "cli/evidence_text.hpp"
 #include "cli/framework.hpp"
 #include "cli/load.hpp"
 #include "cli/output.hpp"
@@ -41,6 +42,9 @@ Objective read_objective(const std::string& text) {
 }
 
 constexpr double kMemoryError = 0.042;  // mean over measured runs: layouts/step/README.md, Accuracy
+constexpr double kSafeShare = 0.05;     // of the memory left free: what a careful user asks for
+
+double free_share(const MemoryReport& m) { return 1 - m.peak_bytes() / m.capacity_bytes; }
 
 struct Training {
   double days = 0, usd = 0;
@@ -121,6 +125,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
     plan["layout"] = layout_text(p.layout);
     add_step_json(plan, s, p.step, p.memory);
     add_memory_json(plan, p.memory);
+    plan["stages"] = stage_layout_of(split_stages(p.layout, *q.model));
     plan["against_best"] = {{"step_time_s", p.step.step_time_s - a.plans.front().step.step_time_s},
                             {"items_s", ordered_json::object()}};
     for (const auto& [name, seconds] : step_differences(a.plans.front().step, p.step))
@@ -134,7 +139,12 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
     plan["cost_usd"] = t.asked && t.priced ? ordered_json(t.usd) : ordered_json(nullptr);
     out["plans"].push_back(std::move(plan));
   }
-  if (!a.plans.empty()) out["other_ways"] = ways_json(ways, a.plans.front());
+  if (!a.plans.empty()) {
+    const RankedPlan& best = a.plans.front();
+    out["other_ways"] = ways_json(ways, best);
+    out["evidence"] =
+        evidence_json(evidence_of({q.model, q.pricer, best.layout, q.workload, q.stack, q.options}, best.step));
+  }
   out["rejected"] = ordered_json::object();
   for (const auto& [reason, count] : a.rejected) out["rejected"][reason] = count;
   return out;
@@ -187,13 +197,16 @@ void print_plans(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
   const MemoryReport& best = a.plans.front().memory;
   std::printf("memory: fullest rank, with the context; limit %s. bubble: over total\n",
               text_of_bytes(best.capacity_bytes).c_str());
-  const double left = 1 - best.peak_bytes() / best.capacity_bytes;
-  if (left < kMemoryError)
-    std::printf(
-        "the best leaves %s of the memory free; predictions of measured runs are off by 4 %% in the mean: --headroom "
-        "5%% "
-        "asks for more\n",
-        text_of_percent(left).c_str());
+  if (free_share(best) < kMemoryError) {
+    std::printf("the best leaves %s of the memory free; predictions of measured runs are off by 4 %% in the mean: ",
+                text_of_percent(free_share(best)).c_str());
+    const auto safe = std::find_if(a.plans.begin(), a.plans.end(),
+                                   [](const RankedPlan& p) { return free_share(p.memory) >= kSafeShare; });
+    if (safe != a.plans.end())
+      std::printf("plan %d leaves %s; ", static_cast<int>(safe - a.plans.begin()) + 1,
+                  text_of_percent(free_share(safe->memory)).c_str());
+    std::printf("--headroom 5%% searches such plans\n");
+  }
   for (const std::string& why : refusals) std::printf("* %s\n", why.c_str());
   if (refusal(q, a.plans.front().layout).empty()) return;
   const auto runs =
@@ -207,12 +220,24 @@ void print_plans(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
   }
 }
 
+/// Megatron's notation of the stages where they are not equal, which its default split does not give; else "".
+std::string stages_text(const PlanQuestion& q, const Layout& layout) {
+  const std::vector<StageSlice> slices = split_stages(layout, *q.model);
+  const auto uneven = [&](const StageSlice& s) {
+    return s.layers != slices.front().layers || s.mtp_layers != slices.front().mtp_layers;
+  };
+  if (std::none_of(slices.begin(), slices.end(), uneven)) return "";
+  return "stages, first to last (E embedding, t layer, m MTP layer, L head and loss): " + stage_layout_of(slices) +
+         "\n";
+}
+
 void print_best(const Options& o, const PlanQuestion& q, const RankedPlan& best) {
   const StepQuestion s{q.model, q.pricer, best.layout, q.workload, q.stack, q.options};
   std::printf("\nwhere the best plan's step goes (pipeline rank %d, the busiest)\n%s", best.step.busiest_rank,
               step_breakdown_text(best.step).c_str());
   std::printf("%s tokens/s per GPU; %s\n", text_of_number(tokens_per_second_per_gpu(s, best.step), 4).c_str(),
               step_rate_text(s, best.step).c_str());
+  std::printf("%s%s", stages_text(q, best.layout).c_str(), evidence_text(evidence_of(s, best.step)).c_str());
   const Training t = training_of(o, best.step, q.pricer->cluster(), q.space.gpus);
   if (!t.asked) return;
   std::printf("%s tokens take %s days", o.train_tokens.c_str(), text_of_number(t.days, 3).c_str());
@@ -234,6 +259,24 @@ void print_counts(const PlanAnswer& a) {
     std::printf("  %8lld  %s\n", static_cast<long long>(reasons[i].second), reasons[i].first.c_str());
 }
 
+/// The same question on twice, four times ... as many GPUs, until something fits or nothing is legal: what it takes.
+std::string enough_gpus_text(const PlanQuestion& asked) {
+  constexpr std::int64_t kMost = 4096;
+  PlanQuestion q = asked;
+  q.objective = Objective::memory;
+  q.top = 1;
+  q.exhaustive = false;
+  q.progress = {};
+  while (2 * q.space.gpus <= std::min(kMost, 64 * asked.space.gpus)) {
+    q.space.gpus *= 2;
+    const PlanAnswer a = search_plans(q);
+    if (a.plans.empty()) continue;
+    return "it fits on " + text_of_count(q.space.gpus) + " GPUs: " + layout_text(a.plans.front().layout) + ", " +
+           text_of_bytes(a.plans.front().memory.peak_bytes()) + " on the fullest rank\n";
+  }
+  return "";
+}
+
 void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a, const WaysAnswer& ways) {
   print_question(o, q);
   if (!a.plans.empty()) {
@@ -242,20 +285,25 @@ void print_text(const Options& o, const PlanQuestion& q, const PlanAnswer& a, co
     std::printf("%s", ways_text(ways, a.plans.front()).c_str());
   } else {
     std::printf("nothing fits\n");
-    if (a.shortfall)
+    if (a.shortfall) {
       std::printf("smallest shortfall: %s over on pipeline rank %d, whose largest term is %s, with layout %s\n",
                   text_of_bytes(a.shortfall->bytes).c_str(), a.shortfall->rank, a.shortfall->term.c_str(),
                   layout_text(a.shortfall->layout).c_str());
+      std::printf("%s", enough_gpus_text(q).c_str());
+    }
   }
   print_counts(a);
 }
 
 /// Not one legal layout: the question itself is at fault.
-[[noreturn]] void refuse_question(const Options& o, const PlanAnswer& a) {
+[[noreturn]] void refuse_question(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {
   const auto most = std::max_element(a.rejected.begin(), a.rejected.end(),
                                      [](const auto& x, const auto& y) { return x.second < y.second; });
   const std::string reason = most == a.rejected.end() ? "the words do not divide --gpus " + o.common.gpus : most->first;
-  throw InputError(o.fix.empty() ? "--gpus" : "--fix", "no layout is legal: " + reason);
+  const std::string batch = most != a.rejected.end() && most->first.rfind("global batch", 0) == 0 && o.fix.empty()
+                                ? "; a multiple of " + std::to_string(q.space.gpus) + " sequences divides over all GPUs"
+                                : "";
+  throw InputError(o.fix.empty() ? "--gpus" : "--fix", "no layout is legal: " + reason + batch);
 }
 
 void run(const Options& o) {
@@ -287,7 +335,7 @@ void run(const Options& o) {
   if (drawn) q.progress = draw_progress;
   const PlanAnswer a = search_plans(q);
   if (drawn) std::fprintf(stderr, "\r                    \r");
-  if (a.plans.empty() && !a.shortfall) refuse_question(o, a);
+  if (a.plans.empty() && !a.shortfall) refuse_question(o, q, a);
   if (!a.plans.empty()) {
     const StepQuestion best{q.model, q.pricer, a.plans.front().layout, q.workload, q.stack, q.options};
     for (const std::string& what : unpriced_words(best)) print_warning(what);

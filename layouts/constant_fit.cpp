@@ -20,7 +20,6 @@ namespace {
 // Of 0.01, 0.02, 0.03 and 0.1 in four-fold cross-validation 0.02 and 0.03 are best, and alike.
 constexpr double kPrior = 0.02;
 constexpr double kSmall = 0.02;  // errors below it count by their square: a kink at 0 would stop a coordinate search
-constexpr std::size_t kRunsOfAStack = 5;  // least, for a stack to have a factor of its own
 constexpr double kSmallestGain = 2e-4;
 // Large steps first: a launch time shows only once it exceeds the device's.
 constexpr std::array<double, 6> kSteps = {6, 3.5, 1.6, 1.2, 1.06, 1.02};
@@ -124,7 +123,8 @@ void ConstantFit::collect_stack_knobs() {
   for (const auto& [name, rows] : learned) {
     for (const StackConstantRow& row : stack_constant_rows()) {
       // A factor of few runs says more of their layouts and precision than of the stack.
-      if (row.member == &StackConstants::compute_factor && rows.size() < kRunsOfAStack) continue;
+      if (row.member == &StackConstants::compute_factor && rows.size() < static_cast<std::size_t>(kRunsOfAStack))
+        continue;
       Knob k;
       k.scope = name, k.name = row.name, k.unit = row.unit, k.stack = &row;
       k.value = runs_[rows.front()].stack.constants.*row.member;

@@ -128,5 +128,7 @@ struct StageSlice {
 std::optional<std::string> refuse_split(const Layout&, const Model&);
 /// Slices first to last, Layout::slices() entries. InputError("split") where the split does not divide the model.
 std::vector<StageSlice> split_stages(const Layout&, const Model&);
+/// Megatron's notation of these slices ("Et*3|(tt|)*29,m|L"): what split= reads, and --pipeline-model-parallel-layout.
+std::string stage_layout_of(const std::vector<StageSlice>&);
 
 }  // namespace shardplan

@@ -242,4 +242,12 @@ std::vector<StageSlice> split_stages(const Layout& l, const Model& m) {
   return out;
 }
 
+std::string stage_layout_of(const std::vector<StageSlice>& slices) {
+  std::vector<std::string> stages;
+  for (const StageSlice& s : slices)
+    stages.push_back((s.embedding ? "E" : "") + std::string(static_cast<std::size_t>(s.layers), 't') +
+                     std::string(static_cast<std::size_t>(s.mtp_layers), 'm') + (s.head ? "L" : ""));
+  return stage_layout_text(stages);
+}
+
 }  // namespace shardplan

@@ -341,6 +341,7 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
       const auto rows = f->find("rows");
       const auto count = rows ? rows->find(row.name) : std::nullopt;
       if (row.scope == MachineScope::gpu && count && count->count() >= kRunsOfAGpu) m.gpu_fitted = true;
+      if (row.name == "network_factor") m.network_fitted = true;
     }
   }
   return m;

@@ -46,9 +46,12 @@ struct MachineConstants {
   // NICs that a group with some, not all, of a node's GPUs uses of each member after its first; 1 = all. Rings that
   // enter a node at one GPU and leave it at another under a different PCIe switch reach only part of both NICs.
   double strided_nics = 1;
-  double message_s = 1e-3;  // fixed seconds of one pipeline message between nodes
-  bool gpu_fitted = false;  // a rate of this GPU on several measured runs; else the kernel tables' sustained maxima
+  double message_s = 1e-3;      // fixed seconds of one pipeline message between nodes
+  bool network_fitted = false;  // network_factor on a measured run
+  bool gpu_fitted = false;      // a rate of this GPU on several measured runs; else the kernel tables' sustained maxima
 };
+/// Least measured runs for a stack to have a factor of its own.
+inline constexpr int kRunsOfAStack = 5;
 /// all: fitted on every question of the measured runs, what predictions use. half: on half of them, what the error on
 /// the other half is reported with.
 enum class ConstantSet { all, half };

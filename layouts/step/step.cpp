@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/errors.hpp"
 #include "base/normal.hpp"
@@ -47,6 +48,63 @@ double slowest_rank(const StepQuestion& q, const Cost& busiest) {
   for (const Part part : {Part::gemm, Part::attention, Part::elementwise, Part::experts, Part::vocabulary})
     kernels += busiest.part(part);
   return spread.expected * expected_largest(static_cast<double>(q.layout.gpus())) * kernels;
+}
+
+/// Seconds of exposed collectives that cross nodes: what a factor of the network would multiply.
+double crossing_seconds(const StepQuestion& q, const Groups& groups, const StepReport& s) {
+  double out = 0;
+  const auto add = [&](const GroupShape& group, double seconds) { out += group.crosses() ? seconds : 0; };
+  add(groups.tp, s.busiest.part(Part::tp));
+  add(groups.cp, s.busiest.part(Part::cp));
+  // The other transports' kernels have tables of their own, without that factor.
+  if (q.layout.transport.value_or(Transport::nccl) == Transport::nccl) add(groups.ep, s.busiest.part(Part::ep));
+  add(groups.dense_shard, s.busiest.part(Part::fsdp) + s.reduce_exposed_s + s.gather_exposed_s);
+  return out;
+}
+
+/// Standard deviation of ln time expected of a constant before any measurement (the fit's priors).
+double prior_spread(const char* name) {
+  for (const StackConstantRow& row : stack_constant_rows())
+    if (std::string_view(row.name) == name) return row.spread;
+  for (const MachineConstantRow& row : machine_constant_rows())
+    if (row.name == name) return row.spread;
+  return 0;
+}
+
+/// The interval: what the stack's own runs scattered by when they were left out of a fit, which has the tables' errors
+/// in it. On top, independent of it, what is not known of a machine or a stack that few or no runs were measured of:
+/// the tables' interval (its GPU), the spread of stacks' compute_factor over the device's time (fewer runs than a
+/// factor of its own is fitted on), and that of networks' network_factor over the collectives that cross nodes.
+void add_interval(const StepQuestion& q, const Groups& groups, StepReport& out) {
+  constexpr double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations
+  const StackConstants& c = q.stack.constants;
+  const MachineConstants& machine = q.pricer->constants();
+  out.scatter = q.model->has_moe()                     ? Scatter::moe
+                : out.launch_s > 0.1 * out.step_time_s ? Scatter::host
+                                                       : Scatter::dense;
+  if (q.options.rates == Rates::datasheet) {
+    out.low_s = out.high_s = out.step_time_s;
+    return;
+  }
+  const double residual = out.scatter == Scatter::moe    ? c.residual_sd_moe
+                          : out.scatter == Scatter::host ? c.residual_sd_host
+                                                         : c.residual_sd;
+  double variance = std::pow(z80 * residual, 2);
+  const auto wider = [&](double half_width, const std::string& why) {
+    variance += half_width * half_width;
+    out.wider_for.push_back(why);
+  };
+  const double device = std::max(1e-30, out.busiest.device());
+  if (c.fit_rows == 0 || !machine.gpu_fitted)
+    wider(0.5 * std::log(std::max(1.0, out.busiest.high / device)),
+          machine.gpu_fitted ? "a stack that was never measured" : "a GPU with fewer than 5 measured runs");
+  if (c.fit_rows < kRunsOfAStack)
+    wider(z80 * prior_spread("compute_factor") * device / out.step_time_s, "a stack with fewer than 5 measured runs");
+  const double crossing = crossing_seconds(q, groups, out);
+  if (!machine.network_fitted && crossing > 0)
+    wider(z80 * prior_spread("network_factor") * crossing / out.step_time_s, "a network that was never measured");
+  out.low_s = out.step_time_s * std::exp(-std::sqrt(variance));
+  out.high_s = out.step_time_s * std::exp(std::sqrt(variance));
 }
 
 /// The stage whose recomputed work lies in this pass, or nothing.
@@ -119,23 +177,7 @@ StepReport simulate_step(const StepQuestion& q) {
   out.slowest_rank_s = slowest_rank(q, out.busiest);
   out.step_time_s = busy + out.bubble_s + out.reduce_exposed_s + out.slowest_rank_s + out.optimizer_s +
                     out.gather_exposed_s + out.fixed_s;
-  // The interval: what the stack's own runs scattered by, which has the tables' errors in it. Without such runs of the
-  // stack, or of the GPU, the tables' interval comes on top, independent of it.
-  const double z80 = 1.2816;  // half-width of a normal 80 % interval in standard deviations
-  const double device = std::max(1e-30, out.busiest.device());
-  const bool measured = q.stack.constants.fit_rows > 0 && q.pricer->constants().gpu_fitted;
-  const double tables = measured ? 0 : std::log(std::max(1.0, out.busiest.high / device));
-  const StackConstants& c = q.stack.constants;
-  out.scatter = q.model->has_moe()                     ? Scatter::moe
-                : out.launch_s > 0.1 * out.step_time_s ? Scatter::host
-                                                       : Scatter::dense;
-  const double residual = out.scatter == Scatter::moe    ? c.residual_sd_moe
-                          : out.scatter == Scatter::host ? c.residual_sd_host
-                                                         : c.residual_sd;
-  const double spread = std::sqrt(std::pow(z80 * residual, 2) + 0.25 * tables * tables);
-  const bool whiteboard = q.options.rates == Rates::datasheet;
-  out.low_s = whiteboard ? out.step_time_s : out.step_time_s * std::exp(-spread);
-  out.high_s = whiteboard ? out.step_time_s : out.step_time_s * std::exp(spread);
+  add_interval(q, groups, out);
   for (std::size_t b = 0; b < kBasisNames.size(); ++b)
     if (out.busiest.basis[b] > 0) out.weakest = static_cast<Basis>(b);
   count_flops(q, p.slices, out);

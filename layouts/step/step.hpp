@@ -90,6 +90,7 @@ struct StepReport {
   double hardware_flops = 0;  // with recomputation
   double tokens = 0;          // of the whole step
   Basis weakest = Basis::measured;
+  std::vector<std::string> wider_for;  // what widens the interval beyond the spread of the stack's runs
 };
 
 /// Throws InputError where the layout is illegal or asks for what is not modelled.
