@@ -78,7 +78,8 @@ struct Node {
   Sourced nics;                   // per node
   Sourced nic_bytes_per_second;   // line rate of one NIC, per direction
   Sourced pcie_bytes_per_second;  // GPU to host, per direction
-  std::string source;             // of gpus, nvlink_domain, fabric and torus
+  Sourced host_memory_bytes_per_second;  // of all CPUs of a node together, read and written; 0 = unknown
+  std::string source;                    // of gpus, nvlink_domain, fabric and torus
 };
 
 /// rails: NIC i of every node of a group goes to the group's leaf switch i. leaf: all NICs of a group's nodes go to one

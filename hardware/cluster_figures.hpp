@@ -11,7 +11,8 @@ namespace shardplan {
 
 enum class FigureUnit { bytes, mebibytes, bytes_per_second, seconds, watts, usd_per_hour, count, ratio };
 
-/// What a figure decides: rates and capacities enter predictions, the rest (power, price) only reports.
+/// What a figure decides: rates and capacities enter predictions, the rest only reports (power, price) or only the
+/// steps that ask for it, which say so (host memory).
 enum class FigureUse { prediction, report };
 
 template <class Owner>
@@ -39,7 +40,7 @@ inline constexpr std::array<FigureRow<Gpu>, 9> kGpuFigures{{
     {"usd_per_hour", "usd_per_hour", &Gpu::usd_per_hour, FigureUnit::usd_per_hour, FigureUse::report, false},
 }};
 
-inline constexpr std::array<FigureRow<Node>, 5> kNodeFigures{{
+inline constexpr std::array<FigureRow<Node>, 6> kNodeFigures{{
     {"nvswitches", "nvswitches", &Node::nvswitches, FigureUnit::count, FigureUse::report, false},
     {"pair_bandwidth", "pair_bytes_per_s", &Node::pair_bytes_per_second, FigureUnit::bytes_per_second,
      FigureUse::prediction, false},
@@ -48,6 +49,8 @@ inline constexpr std::array<FigureRow<Node>, 5> kNodeFigures{{
      FigureUse::prediction, true},
     {"pcie_bandwidth", "pcie_bytes_per_s", &Node::pcie_bytes_per_second, FigureUnit::bytes_per_second,
      FigureUse::prediction, false},
+    {"host_memory_bandwidth", "host_memory_bytes_per_s", &Node::host_memory_bytes_per_second,
+     FigureUnit::bytes_per_second, FigureUse::report, false},
 }};
 
 inline constexpr std::array<FigureRow<Network>, 3> kNetworkFigures{{

@@ -43,13 +43,6 @@ Price price_shared(const MoeLayerQuestion& q) {
   return plus(out, q.kernels->gemm({rows, h, f, 1, q.precision, GemmPass::forward, false}));
 }
 
-/// Experts of the busiest rank dealt to waves in order, as even as their number allows.
-std::vector<std::vector<std::int64_t>> wave_groups(std::span<const std::int64_t> tokens, int waves) {
-  std::vector<std::vector<std::int64_t>> out(static_cast<std::size_t>(waves));
-  for (std::size_t i = 0; i < tokens.size(); ++i) out[i * out.size() / tokens.size()].push_back(tokens[i]);
-  return out;
-}
-
 std::string run_as(const MoeLayerQuestion& q, std::span<const std::int64_t> tokens) {
   const Moe& moe = *q.load.moe;
   if (q.rates == Rates::datasheet) return "at the datasheet's peak";
@@ -93,6 +86,12 @@ MoeOverlap overlaps(const MoeLayerQuestion& q, const MoeLayerTimes& t) {
 }
 
 }  // namespace
+
+std::vector<std::vector<std::int64_t>> wave_groups(std::span<const std::int64_t> tokens, int waves) {
+  std::vector<std::vector<std::int64_t>> out(static_cast<std::size_t>(waves));
+  for (std::size_t i = 0; i < tokens.size(); ++i) out[i * out.size() / tokens.size()].push_back(tokens[i]);
+  return out;
+}
 
 double waves_makespan(const std::vector<double>& dispatch, const std::vector<double>& compute,
                       const std::vector<double>& combine, double free) {

@@ -2,6 +2,7 @@
 // Seconds of one MoE layer's forward pass on the busiest GPU: expert products from real group sizes, permutation as
 // memory traffic, dispatch and combine over network and NVLink, and what overlap leaves of their sum.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ double permuted_rows_per_pair(const ExpertLoadQuestion&, const ExpertLoad&);
 
 /// InputError where there are more waves than experts on a rank.
 MoeLayerTimes price_moe_layer(const MoeLayerQuestion&);
+
+/// Experts of a rank dealt to waves in order, as even as their number allows: the tokens of each expert of each wave.
+std::vector<std::vector<std::int64_t>> wave_groups(std::span<const std::int64_t> tokens, int waves);
 
 /// Makespan of W waves: one lane moves (dispatch w+1 before combine w-1), one computes; wave w's compute waits for its
 /// dispatch, its combine for its compute. `free` seconds of compute wait for nothing (shared experts) and run first.

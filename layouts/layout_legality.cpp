@@ -149,6 +149,13 @@ Reason modules(const Question& q) {
   }
   const EpOverlap overlap = l.ep_overlap.value_or(EpOverlap::none);
   if (overlap != EpOverlap::none && !q.m.has_moe()) return "ep-overlap: the model has no experts";
+  if (overlap == EpOverlap::waves) {
+    for (const Layer& layer : q.m.layers) {
+      if (!layer.moe || l.waves <= layer.moe->experts / std::max(1, l.ep)) continue;
+      return "ep-overlap=waves" + n(l.waves) + " needs as many experts on a rank; ep" + n(l.ep) + " leaves " +
+             n(layer.moe->experts / std::max(1, l.ep));
+    }
+  }
   const std::string name = l.schedule_name();
   if (overlap == EpOverlap::dualpipe && name != "dualpipe" && name != "dualpipe-v") {
     return "ep-overlap=dualpipe needs schedule=dualpipe or dualpipe-v, got " + name;

@@ -35,12 +35,6 @@ int fold_of(const MeasuredRun& run, int folds) {
 
 namespace {
 
-/// What a row asks that the step does not model.
-std::string not_modelled(const MeasuredRun& run) {
-  if (run.layout.offload_optimizer) return "offloading the optimizer is not modelled in step times";
-  return "";
-}
-
 /// Least recomputation that leaves 4 GiB free: none, then whole layers, an eighth of each pipeline rank's more at a
 /// time.
 void choose_recompute(RunQuestion& q) {
@@ -68,7 +62,6 @@ std::vector<RunQuestion> run_questions(std::vector<MeasuredRun> runs, ConstantSe
       q.stack = load_stack(q.run.stack, "stack", constants);
       set_release(q.stack, q.run.stack_version);
       if (q.run.pure_16bit) q.stack.grad_reduce_bytes = 2;
-      if (const std::string why = not_modelled(q.run); !why.empty()) q.run.skipped = why;
     }
     if (!q.run.skipped && q.run.recompute_unknown) choose_recompute(q);
     out.push_back(std::move(q));

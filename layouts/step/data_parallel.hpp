@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "layouts/ranks.hpp"
 #include "layouts/step/pipeline.hpp"
 #include "layouts/step/price.hpp"
@@ -51,11 +52,13 @@ class DataParallel {
            price_.collective(Collective::all_gather, wide * p.expert, expert_).seconds;
   }
 
-  /// Seconds of the update on one rank that holds these parameters, after the global gradient norm.
+  /// Seconds of the update on one rank that holds these parameters, after the global gradient norm: memory traffic on
+  /// the GPU, or on the host with offload=optimizer.
   double optimizer(const LocalParameters& p) const {
     const int zero = q_.layout.zero_stage();
     const double dense = zero >= 1 ? p.dense / dense_.ranks : p.dense;
     const double expert = zero >= 1 ? p.expert / std::max(1, expert_.ranks) : p.expert;
+    if (q_.layout.offload_optimizer) return on_host(dense + expert) + gradient_norm();
     return price_.memory(MemoryKernel::optimizer, (dense + expert) * q_.stack.optimizer_bytes_per_parameter).seconds +
            gradient_norm();
   }
@@ -74,6 +77,22 @@ class DataParallel {
   }
 
  private:
+  /// Gradients to the host, the optimizer there, weights of 16 bits back, one after the other (Megatron's
+  /// --optimizer-cpu-offload without --overlap-cpu-optimizer-d2h-h2d; ZeRO-Offload hides some of the transfers):
+  ///   n (g + w) / B_link + n t / (B_host / GPUs of a node)
+  /// n = parameters of this rank's shard, g and w = bytes of a gradient and a weight, t = memory traffic of the
+  /// optimizer, bytes a parameter. The optimizer is taken to stream at the host memory's peak; its arithmetic, NUMA
+  /// and Python's share are left out.
+  double on_host(double parameters) const {
+    const Node& node = q_.pricer->cluster().node;
+    const double link = node.pcie_bytes_per_second.value, memory = node.host_memory_bytes_per_second.value;
+    if (!(link > 0)) throw InputError("--cluster", "offload=optimizer needs the node's pcie_bandwidth");
+    if (!(memory > 0)) throw InputError("--cluster", "offload=optimizer needs the node's host_memory_bandwidth");
+    const double gradient = q_.layout.grad_accumulate_fp32.value_or(q_.stack.fp32_accumulate) ? 4 : price_.wide_bytes();
+    return parameters * (gradient + price_.wide_bytes()) / link +
+           parameters * q_.stack.optimizer_bytes_per_parameter * node.gpus / memory;
+  }
+
   double gradient_bytes() const {
     if (q_.layout.grad_reduce_fp32) return *q_.layout.grad_reduce_fp32 ? 4 : 2;
     return q_.stack.grad_reduce_bytes;

@@ -19,6 +19,7 @@ void mlp_products(LayerBuilder& b, double m, std::int64_t width, bool gated, Dat
   b.elementwise(
       module, MemoryKernel::activation, m * static_cast<double>(width) * (gated ? traffic.gated : traffic.plain),
       m * static_cast<double>(width) * (gated ? traffic.gated_backward : traffic.plain_backward), traffic.act_kernels);
+  b.keep_narrow(m * static_cast<double>(columns));  // what the activation function needs
   b.linear(module, part, m, h, width, linear);
   tp_collectives(b, t, module, products, column, row);
 }

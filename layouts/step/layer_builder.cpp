@@ -40,7 +40,7 @@ void LayerBuilder::linear(Module module, Part part, double m, std::int64_t n, st
   const auto rows = std::max<std::int64_t>(1, std::llround(m));
   const Price forward = price_.gemm(rows, n, k, type, GemmPass::forward);
   const Price dgrad = price_.gemm(rows, n, k, type, GemmPass::input_grad);
-  const Price wgrad = price_.gemm(rows, n, k, type, GemmPass::weight_grad, stack().fp32_accumulate);
+  const Price wgrad = price_.gemm(rows, n, k, type, GemmPass::weight_grad, accumulates_fp32());
   add_forward(module, part, forward);
   cost_.input_grad.add(part, dgrad);
   cost_.weight_grad.add(part, wgrad);
@@ -51,6 +51,7 @@ void LayerBuilder::linear(Module module, Part part, double m, std::int64_t n, st
   exposed_backward(hidden_reduction, wgrad.seconds);
   // Per-tensor FP8 products are tabled with the quantisation of their input in them.
   if (casts && price_.narrow(type) && type != DataType::fp8) cast(m, n, k, type);
+  if (casts && !price_.narrow(type)) keep_narrow(m * static_cast<double>(k));
 }
 
 void LayerBuilder::cast(double m, std::int64_t n, std::int64_t k, DataType type) {
@@ -60,6 +61,13 @@ void LayerBuilder::cast(double m, std::int64_t n, std::int64_t k, DataType type)
   add_forward(Module::other, Part::elementwise,
               price_.memory(MemoryKernel::cast, m * static_cast<double>(k) * (in + out)));
   backward(Part::elementwise, price_.memory(MemoryKernel::cast, m * static_cast<double>(n) * (in + out)), 1);
+}
+
+void LayerBuilder::keep_narrow(double values) {
+  if (!layout().act_store_fp8.value_or(false) || !question_.options.on(Effect::elementwise)) return;
+  const Price price = price_.memory(MemoryKernel::cast, values * (price_.wide_bytes() + 1));
+  add_forward(Module::other, Part::elementwise, price);
+  backward(Part::elementwise, price, 1);
 }
 
 void LayerBuilder::elementwise(Module module, MemoryKernel kernel, double forward_bytes, double backward_bytes,

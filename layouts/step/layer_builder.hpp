@@ -38,6 +38,8 @@ class LayerBuilder {
   DataType linear_type() const { return pricer_.linear_type(); }
   /// compile= decides between a compiler and eager operators; without it the stack does.
   Elementwise elementwise_mode() const;
+  /// Whether weight gradients are added up in FP32: as grad-accumulate= says, or as the stack does it.
+  bool accumulates_fp32() const { return layout().grad_accumulate_fp32.value_or(stack().fp32_accumulate); }
   LayerCost& cost() { return cost_; }
 
   /// A linear layer: tokens m, output n, input k. `hidden_reduction` = seconds of a reduction of its input's gradient
@@ -51,6 +53,10 @@ class LayerBuilder {
   /// twice more for their maxima, once a direction. The weights' own cast is once a step and lies in the optimizer's
   /// traffic.
   void cast(double m, std::int64_t n, std::int64_t k, DataType);
+
+  /// act-store=fp8: these values are kept in one byte from their forward to their backward pass: cast down once, cast
+  /// up once, scales left out. Nothing otherwise. Inputs of narrow products are kept as their own cast left them.
+  void keep_narrow(double values);
 
   /// Memory-bound work: bytes of the forward and of the backward pass as they are for tensors of 16 bits, `kernels`
   /// each. One kernel an operator, or what a compiler generates, streams at the rate of a copy, and its bytes are all
@@ -75,6 +81,11 @@ class LayerBuilder {
   /// What was added so far is the attention's block (with a router): the first of the two that a pair runs.
   void mark_attention();
 
+  /// Device seconds added so far: of the forward pass, of input and weight gradients.
+  double forward_device() const;
+  double input_grad_device() const { return cost_.input_grad.device(); }
+  double weight_grad_device() const { return cost_.weight_grad.device(); }
+
   /// Sums the modules into the forward pass and the chosen ones into the recomputed work.
   LayerCost finish(bool recomputed);
 
@@ -84,7 +95,6 @@ class LayerBuilder {
   int checkpoints() const;
   double launch() const { return captured_ ? 0 : price_.launch(); }
   void repeat_per_op();
-  double forward_device() const;
   Cost& module(Module m) { return by_module_[static_cast<std::size_t>(m)]; }
 
   const LayerPricer& pricer_;

@@ -11,11 +11,12 @@ namespace shardplan {
 ///
 /// Where the other words are priced: tp cp pp dp ep etp vpp mbs sp, order (group shapes); zero shard (data_parallel,
 /// stage_cost), reshard prefetch wrap (stage_cost: order of unit gathers); schedule group split (pipeline); recompute
-/// (layer_cost: modules repeated); cp-by tp-overlap (layer_cost); ep-overlap=shared (layer_cost: dispatch under the
-/// shared expert), =1f1b (stage_cost), =dualpipe (pipeline: pairs); transport (price: expert exchange); cuda-graphs
-/// (price: share of launches left to the host; modules: half of them); compile (layer_cost: traffic of element-wise
-/// work); grad-reduce (data_parallel: bytes); fused-loss (layer_cost: traffic of the loss); offload=activations
-/// (stage_cost: what the link to the host cannot carry under the passes).
+/// (layer_cost: modules repeated); cp-by tp-overlap (layer_cost); ep-overlap=shared, =wavesN
+/// (expert_block: dispatch under the shared expert; transfers of one wave under products of another), =1f1b
+/// (stage_cost), =dualpipe (pipeline: pairs); transport (price: expert exchange); cuda-graphs (layer_builder: launches
+/// of the parts that a graph holds); compile (layer_cost: traffic of element-wise work); grad-reduce (data_parallel:
+/// bytes); fused-loss (layer_cost: traffic of the loss); offload=activations (stage_cost: what the link to the host
+/// cannot carry under the passes).
 std::vector<std::string> unpriced_words(const StepQuestion&);
 
 }  // namespace shardplan
