@@ -66,6 +66,7 @@ ConstantFit::ConstantFit(std::vector<RunQuestion>& runs, PricerShelf& shelf,
   }
   if (from_neutral) forget();
   collect_machine_knobs();
+  collect_host_knobs();
   collect_stack_knobs();
   errors_.assign(runs_.size(), 0);
   scatter_.assign(runs_.size(), Scatter::dense);
@@ -122,6 +123,7 @@ void ConstantFit::collect_stack_knobs() {
   for (const std::size_t i : known_) all[runs_[i].stack.name].push_back(i);
   for (const auto& [name, rows] : learned) {
     for (const StackConstantRow& row : stack_constant_rows()) {
+      if (row.of_host_code) continue;
       // A factor of few runs says more of their layouts and precision than of the stack.
       if (row.member == &StackConstants::compute_factor && rows.size() < static_cast<std::size_t>(kRunsOfAStack))
         continue;
@@ -136,6 +138,26 @@ void ConstantFit::collect_stack_knobs() {
     }
   }
   collect_release_knobs(learned, all);
+}
+
+void ConstantFit::collect_host_knobs() {
+  for (const StackConstantRow& row : stack_constant_rows()) {
+    if (!row.of_host_code) continue;
+    std::map<std::string, Knob> by_host;
+    for (const std::size_t i : fit_rows_) {
+      Knob& k = by_host[runs_[i].stack.host_code];
+      if (k.rows.empty()) k.value = runs_[i].stack.constants.*row.member;
+      k.rows.push_back(i);
+    }
+    for (const std::size_t i : known_)
+      if (const auto k = by_host.find(runs_[i].stack.host_code); k != by_host.end()) k->second.stack_rows.push_back(i);
+    for (auto& [host, k] : by_host) {
+      k.scope = host, k.name = row.name, k.unit = row.unit, k.stack = &row;
+      k.start = StackConstants{}.*row.member;
+      k.least = row.least, k.most = row.most, k.spread = row.spread;
+      knobs_.push_back(std::move(k));
+    }
+  }
 }
 
 void ConstantFit::collect_release_knobs(const std::map<std::string, std::vector<std::size_t>>& learned,
@@ -230,7 +252,8 @@ void ConstantFit::restart_hosts() {
     if (knobs_[first].name != "kernel_launch_s") continue;
     std::vector<Knob*> hosts;
     for (Knob& k : knobs_)
-      if (k.stack != nullptr && k.release.empty() && k.scope == knobs_[first].scope) hosts.push_back(&k);
+      if (k.stack != nullptr && k.release.empty() && runs_[k.rows.front()].stack.host_code == knobs_[first].scope)
+        hosts.push_back(&k);
     const auto cost = [&] {
       double sum = total(knobs_[first].rows, errors_);
       for (const Knob* k : hosts) sum += prior_of(*k);
@@ -271,16 +294,17 @@ std::string ConstantFit::document(const Residuals& residuals) const {
   nlohmann::ordered_json out;
   out["schema"] = "shardplan-step-constants/1";
   out["source"] = "fitted by `shardplan validate --rows runs.json --fit-constants` on measured training runs";
-  nlohmann::ordered_json stacks = nlohmann::ordered_json::object(), machines = nlohmann::ordered_json::object();
+  nlohmann::ordered_json stacks = nlohmann::ordered_json::object(), machines = stacks, hosts = stacks;
   nlohmann::ordered_json counts;
   for (const Knob& k : knobs_) {
     // Four significant digits: more would claim what the fit does not know.
     const double digits = std::pow(10, 3 - std::floor(std::log10(k.value)));
     const double value = std::round(k.value * digits) / digits;
-    nlohmann::ordered_json& scope = (k.stack != nullptr ? stacks : machines)[k.scope];
+    const bool of_host = k.stack != nullptr && k.stack->of_host_code;
+    nlohmann::ordered_json& scope = (of_host ? hosts : k.stack != nullptr ? stacks : machines)[k.scope];
     nlohmann::ordered_json& holder = k.release.empty() ? scope : scope["releases"][k.release];
     holder[k.name] = value;
-    if (!k.release.empty()) holder["rows"] = k.rows.size();
+    if (of_host || !k.release.empty()) holder["rows"] = k.rows.size();
     if (k.machine != nullptr) counts[k.scope][k.name] = k.rows.size();
   }
   for (auto& [name, machine] : machines.items()) machine["rows"] = counts[name];
@@ -296,6 +320,7 @@ std::string ConstantFit::document(const Residuals& residuals) const {
     stack["rows"] = rows;
   }
   out["machines"] = std::move(machines);
+  out["hosts"] = std::move(hosts);
   out["stacks"] = std::move(stacks);
   return out.dump(1) + "\n";
 }

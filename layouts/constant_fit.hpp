@@ -43,6 +43,8 @@ class ConstantFit {
  private:
   void forget();
   void collect_machine_knobs();
+  /// One for all stacks of a host_code.
+  void collect_host_knobs();
   void collect_stack_knobs();
   /// A factor for each release of a stack that has several.
   void collect_release_knobs(const std::map<std::string, std::vector<std::size_t>>& learned,
@@ -54,8 +56,8 @@ class ConstantFit {
   static double prior_of(const Knob& k);
   double prior() const;
   void improve(Knob& k);
-  /// Host seconds a launch and a step explain the same small runs: from each of a few launch times the stack's
-  /// constants are searched anew, and the best kept.
+  /// Host seconds a launch and a step explain the same small runs: from each of a few launch times the constants of the
+  /// stacks of that host code are searched anew, and the best kept.
   void restart_hosts();
 
   std::vector<RunQuestion>& runs_;

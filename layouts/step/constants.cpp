@@ -24,7 +24,7 @@ constexpr std::array kMeanings = {
     Meaning{"strided_nics", "NICs that a group with some of a node's GPUs reaches of each member after its first"},
     Meaning{"domain_factor", "seconds of collectives inside a node over the network model's"},
     Meaning{"message_s", "fixed seconds of one pipeline message between nodes"},
-    Meaning{"kernel_launch_s", "host seconds from one kernel launch to the next"},
+    Meaning{"kernel_launch_s", "host seconds from one operator to the next, of all stacks that this code runs"},
     Meaning{"step_s", "host seconds a step that nothing hides"},
     Meaning{"compute_factor", "device seconds of this stack over the kernel tables'"},
     Meaning{"release_factor", "device seconds of this release over the stack's others"},
@@ -54,6 +54,11 @@ std::optional<MachineConstants> unfitted(MachineScope scope, const std::string& 
   return {};
 }
 
+std::optional<int> rows_of(const Field& f) {
+  const auto n = f.find("rows");
+  return n ? std::optional<int>(static_cast<int>(n->count(0, 1 << 30))) : std::nullopt;
+}
+
 void add_machine(std::vector<FittedConstant>& out, const std::string& scope, const Field& f) {
   const auto rows = f.find("rows");
   for (const MachineConstantRow& row : machine_constant_rows()) {
@@ -68,14 +73,19 @@ void add_machine(std::vector<FittedConstant>& out, const std::string& scope, con
   }
 }
 
-void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const Field& f) {
-  std::optional<int> rows;
-  if (const auto n = f.find("rows")) rows = static_cast<int>(n->count(0, 1 << 30));
-  const StackConstants before;
+/// The constants of a stack, or those that all stacks of a host code share.
+void add_rows(std::vector<FittedConstant>& out, std::string_view kind, const std::string& scope, const Field& f,
+              std::optional<int> rows) {
   for (const StackConstantRow& row : stack_constant_rows())
     if (const auto v = f.find(row.name))
-      out.push_back({"stack", scope, row.name, row.unit, meaning_of(row.name), v->positive(), before.*row.member,
+      out.push_back({kind, scope, row.name, row.unit, meaning_of(row.name), v->positive(), StackConstants{}.*row.member,
                      row.least, row.most, rows});
+}
+
+void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const Field& f) {
+  const std::optional<int> rows = rows_of(f);
+  const StackConstants before;
+  add_rows(out, "stack", scope, f, rows);
   if (const auto releases = f.find("releases")) {
     const StackConstantRow& row = release_constant_row();
     for (const std::string& release : releases->keys()) {
@@ -99,8 +109,10 @@ void add_stack(std::vector<FittedConstant>& out, const std::string& scope, const
 std::vector<FittedConstant> fitted_constants(ConstantSet set) {
   std::vector<FittedConstant> out;
   const Field document = step_constants_document(set);
-  const Field machines = document.at("machines"), stacks = document.at("stacks");
+  const Field machines = document.at("machines"), hosts = document.at("hosts"), stacks = document.at("stacks");
   for (const std::string& name : machines.keys()) add_machine(out, name, machines.at(name));
+  for (const std::string& name : hosts.keys())
+    add_rows(out, "host-code", name, hosts.at(name), rows_of(hosts.at(name)));
   for (const std::string& name : stacks.keys()) add_stack(out, name, stacks.at(name));
   return out;
 }

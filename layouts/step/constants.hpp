@@ -10,7 +10,7 @@
 namespace shardplan {
 
 struct FittedConstant {
-  std::string_view kind;  // gpu | gpu-family | fabric | stack | release
+  std::string_view kind;  // gpu | gpu-family | fabric | host-code | stack | release
   std::string scope;      // h100-sxm, infiniband-400, megatron-bridge
   std::string name, unit;
   std::string_view meaning;
@@ -22,7 +22,7 @@ struct FittedConstant {
   bool at_limit() const { return most > 0 && (value <= least * 1.0001 || value >= most * 0.9999); }
 };
 
-/// Machines first (in the order of the data file), then stacks by name.
+/// Machines first (in the order of the data file), then host codes, then stacks by name.
 std::vector<FittedConstant> fitted_constants(ConstantSet);
 
 }  // namespace shardplan

@@ -28,21 +28,21 @@ constexpr int kPermutes = 6;
 
 void expert_products(LayerBuilder& b, const Moe& moe, const std::vector<std::int64_t>& tokens, DataType linear) {
   const std::int64_t h = b.question().model->hidden, width = moe.width / b.layout().etp;
-  // Transformer Engine's grouped linear layer is one operator that loops over the experts' products, and over the casts
-  // of their inputs; PyTorch's is one kernel.
+  // Transformer Engine's grouped linear layer casts the inputs of all experts in one call and multiplies in a loop in
+  // C++, but handles each expert's weight, its quantiser and, backward, its gradient and its hook in Python: taken as
+  // an operator an expert and pass (pytorch/module/grouped_linear.py). PyTorch's is one kernel.
   const bool loops = b.stack().framework != "pytorch";
-  const int kernels = loops ? static_cast<int>(tokens.size()) * (b.price().narrow(linear) ? 2 : 1) : 0;
+  const int in_python = loops ? static_cast<int>(tokens.size()) : 0, casts = b.price().narrow(linear) ? 1 : 0;
   const auto product = [&](std::int64_t n, std::int64_t k) {
     GroupedGemm g{tokens, n, k, linear, GemmPass::forward, false};
     b.add_forward(Module::experts, Part::experts, b.price().grouped(g));
-    b.loop_forward(Module::experts, kernels);
+    b.launch_forward(Module::experts, casts + in_python);
     g.pass = GemmPass::input_grad;
     b.cost().input_grad.add(Part::experts, b.price().grouped(g));
     g.pass = GemmPass::weight_grad;
     g.accumulate_fp32 = b.accumulates_fp32();
     b.cost().weight_grad.add(Part::experts, b.price().grouped(g));
-    b.launch_backward(2);
-    b.loop_backward(2 * kernels);
+    b.launch_backward(2 + casts + in_python);
   };
   double rows = 0;
   for (const std::int64_t n : tokens) rows += static_cast<double>(n);

@@ -68,9 +68,6 @@ class LayerBuilder {
   /// Host launches alone: of operators whose device time is negligible, or priced elsewhere.
   void launch_forward(Module m, int operators) { module(m).host += operators * launch(); }
   void launch_backward(int operators) { cost_.input_grad.host += operators * launch(); }
-  /// Kernels that one operator launches in a loop.
-  void loop_forward(Module m, int kernels) { module(m).host += captured_ ? 0 : kernels * price_.loop_launch(); }
-  void loop_backward(int kernels) { cost_.input_grad.host += captured_ ? 0 : kernels * price_.loop_launch(); }
   void communicate_forward(Module, Part, const Price&, int calls = 1);
   void communicate_backward(Part, const Price&, int calls = 1);
 

@@ -27,10 +27,6 @@ double routed_load(const RoutingQuestion&, const Model&, const Layout&, const Cl
 /// moe_router takes the shared experts in where nothing overlaps them).
 enum class LayerPart : unsigned char { attention, mlp, router, preprocess, experts };
 
-/// One more expert of a grouped linear layer on the host, in operators a product: Transformer Engine multiplies in a
-/// loop in C++, but handles each expert's weight, its quantiser and its gradient hook in Python. Assumed.
-inline constexpr double kLoopOperators = 0.5;
-
 class StepPricer {
  public:
   explicit StepPricer(const StepQuestion& q);
@@ -51,10 +47,9 @@ class StepPricer {
   Basis derived() const;
   /// FP8 or FP4: products whose operands are cast.
   static bool narrow(DataType);
-  /// Host seconds of one operator that launches a kernel or a collective, of one more kernel from a loop
-  /// inside an operator; 0 where one CUDA graph holds the step, at datasheet rates or without the effect.
+  /// Host seconds of one operator that launches a kernel or a collective; 0 where one CUDA graph holds the step, at
+  /// datasheet rates or without the effect.
   double launch() const { return launch_; }
-  double loop_launch() const { return kLoopOperators * launch_; }
   /// Whether the layout's CUDA graphs hold this part of every layer.
   bool captures(LayerPart) const;
   /// Share of a compute kernel's speed that communication beside it takes.

@@ -80,6 +80,7 @@ void read_into(Stack& s, const Field& f) {
                 "source",
                 "base",
                 "framework",
+                "host_code",
                 "elementwise",
                 "attention",
                 "attention_dropout",
@@ -118,6 +119,8 @@ void read_into(Stack& s, const Field& f) {
     if (const auto v = f.find(key)) out = v->positive();
   };
   if (const auto v = f.find("framework")) s.framework = known_word(*v, framework_words());
+  if (const auto v = f.find("host_code")) s.host_code = v->text();
+  if (s.host_code.empty()) s.host_code = s.name;
   read_word(f, "elementwise", s.elementwise,
             {{"eager", Elementwise::eager},
              {"fused", Elementwise::fused},
@@ -196,12 +199,19 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
       s.built_in = s.name;
       out[s.name] = s;
     }
-    const Field constants = embedded(constants_file(from)).at("stacks");
-    for (auto& [name, stack] : out) {
-      const auto f = constants.find(name);
-      if (!f) continue;
+    const Field document = embedded(constants_file(from));
+    const Field constants = document.at("stacks"), hosts = document.at("hosts");
+    const auto take = [](const std::optional<Field>& f, Stack& stack, bool of_host_code) {
+      if (!f) return;
       for (const StackConstantRow& row : stack_constant_rows())
-        if (const auto v = f->find(row.name)) stack.constants.*row.member = v->positive();
+        if (const auto v = f->find(row.name); v && row.of_host_code == of_host_code)
+          stack.constants.*row.member = v->positive();
+    };
+    for (auto& [name, stack] : out) {
+      take(hosts.find(stack.host_code), stack, true);
+      const auto f = constants.find(name);
+      take(f, stack, false);
+      if (!f) continue;
       if (const auto v = f->find("residual_sd")) stack.constants.residual_sd = v->positive();
       if (const auto v = f->find("residual_sd_host")) stack.constants.residual_sd_host = v->positive();
       if (const auto v = f->find("residual_sd_moe")) stack.constants.residual_sd_moe = v->positive();
@@ -221,7 +231,7 @@ const std::map<std::string, Stack>& all_stacks(ConstantSet set) {
 std::span<const StackConstantRow> stack_constant_rows() {
   using C = StackConstants;
   static constexpr std::array<StackConstantRow, 3> rows{{
-      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 1e-4, 0.8},
+      {"kernel_launch_s", "s", &C::kernel_launch_s, 1e-6, 1e-4, 0.8, true},
       {"step_s", "s", &C::step_s, 1e-4, 0.5, 0.4},
       {"compute_factor", "1", &C::compute_factor, 0.85, 1.3, 0.05},
   }};

@@ -21,7 +21,7 @@ enum class Elementwise { eager, fused, compiled, plain };
 
 /// Constants of a software stack, fitted on measured steps (see `validate --constants`); neutral values where none was.
 struct StackConstants {
-  double kernel_launch_s = 15e-6;  // host seconds from one kernel launch to the next
+  double kernel_launch_s = 15e-6;  // host seconds from one operator to the next; of all stacks of one host_code
   double step_s = 5e-3;            // host seconds a step that nothing hides: data loading, clip norm, scaler, logging
   double compute_factor = 1;       // device seconds of this stack over the kernel tables' (layouts, casts, gaps)
   double release_factor = 1;       // device seconds of the release over the stack's other releases'
@@ -69,6 +69,7 @@ struct Stack {
   std::string name;
   std::string source;
   std::string framework;  // megatron | pytorch | deepspeed | nanotron
+  std::string host_code;  // stacks whose operators the same Python issues share a kernel_launch_s, kept by this name
   Elementwise elementwise = Elementwise::fused;
   AttentionLibrary attention = AttentionLibrary::unspecified;
   bool attention_dropout = false;    // unfused attention with dropout on the scores
@@ -120,7 +121,8 @@ struct StackConstantRow {
   const char* unit;
   double StackConstants::* member;
   double least, most;
-  double spread;  // standard deviation of ln(value / neutral) expected before any measurement
+  double spread;              // standard deviation of ln(value / neutral) expected before any measurement
+  bool of_host_code = false;  // one for all stacks of a host_code
 };
 std::span<const StackConstantRow> stack_constant_rows();
 /// Fitted for each release of a stack that has runs of several.
