@@ -150,6 +150,7 @@ TEST_CASE("A fit of no rounds keeps the values and counts their rows", "[cli][va
   const json counted = json::parse(file);
   // Four dense and one MoE run of family alpha and one of beta are marked `score`.
   CHECK(counted.at("stacks").at("megatron-core").at("rows") == 6);
+  CHECK(counted.at("hosts").at("megatron-core").at("rows") == 6);
   CHECK(counted.at("machines").at("h100-sxm").at("rows").at("bf16") == 6);
   CHECK(counted.at("machines").at("infiniband-400").at("rows").at("message_s") == 1);
   std::map<std::string, double> kept;

@@ -4,6 +4,8 @@
 
 #include "asked_step.hpp"
 #include "base/errors.hpp"
+#include "layouts/step/constants.hpp"
+#include "layouts/step/layer_cost.hpp"
 #include "layouts/step/step.hpp"
 
 using namespace shardplan;
@@ -72,4 +74,34 @@ TEST_CASE("offload=optimizer: gradients over the link, the optimizer in the host
         Approx(parameters * (4 + 2) / 63e9 + parameters * 30 * 8 / 614.4e9).epsilon(2e-3));
   AskedStep unknown("llama-3.1-8b", "llama3-roce", "dp8 zero1 offload=optimizer", 8, 4096, 64);
   CHECK_THROWS_WITH(simulate_step(unknown.q), Contains("host_memory_bandwidth"));
+}
+
+TEST_CASE("stacks whose operators the same Python issues share one time an operator") {
+  const auto launch = [](const char* stack) { return load_stack(stack, "--stack").constants.kernel_launch_s; };
+  for (const char* stack : {"megatron-core-0.14", "megatron-core-moe", "megatron-bridge", "nemo-24.07"})
+    CHECK(launch(stack) == launch("megatron-core"));
+  CHECK(launch("megatron-deepspeed-bloom") == launch("megatron-deepspeed"));
+  CHECK(launch("megatron-lm-2020") == launch("megatron-lm-2022"));
+  CHECK(launch("megatron-lm-2022") != launch("megatron-core"));
+  for (const FittedConstant& c : fitted_constants(ConstantSet::all)) {
+    if (c.kind != "host-code") continue;
+    INFO(c.scope);
+    CHECK(load_stack(c.scope == "megatron-lm" ? "megatron-lm-2022" : c.scope, "--stack").host_code == c.scope);
+  }
+}
+
+TEST_CASE("an expert of a grouped layer costs the host an operator a product and pass, FP8 casts one a product") {
+  // Eight experts a rank or four: the products' own operators are the same.
+  const auto host = [](const char* layout, DataType precision) {
+    AskedStep a("mixtral-8x7b", "h100-sxm", layout, 8, 4096, 8);
+    a.q.workload.precision = precision;
+    const Groups groups = groups_of(a.q.layout, a.pricer.cluster());
+    const LayerPricer layers(a.q, groups);
+    const LayerCost cost = layers.layer(a.model.layers.front(), false);
+    return (cost.forward.host + cost.input_grad.host + cost.weight_grad.host) / a.q.stack.constants.kernel_launch_s;
+  };
+  const double eight = host("dp8", DataType::bf16), four = host("tp1 dp8 ep2", DataType::bf16);
+  // Four more experts, two products, two passes; without expert parallelism there are no all-to-alls (5 operators).
+  CHECK(eight - four == Approx(4 * 2 * 2 - 5).epsilon(1e-9));
+  CHECK(host("dp8", DataType::fp8) - eight == Approx(2 * 2).epsilon(1e-9));
 }
