@@ -104,6 +104,7 @@ ordered_json json_of(const Options& o, const PlanQuestion& q, const PlanAnswer& 
   out["recipe"] = recipe_of(q.memory, q.workload).name;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
+  if (const std::string routing = routing_text(q.options.routing, *q.model); !routing.empty()) out["routing"] = routing;
   out["objective"] = o.objective;
   out["considered"] = a.considered;
   out["refused"] = a.refused;
@@ -166,9 +167,10 @@ void print_question(const Options& o, const PlanQuestion& q) {
               static_cast<long long>(q.space.gpus), q.pricer->cluster().name.c_str(),
               text_of_count(q.workload.seq_len).c_str(), text_of_count(q.workload.global_batch).c_str(),
               text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.common.precision.c_str());
-  std::printf("stack %s, recipe %s, rates %s, network %s, objective %s\n\n", q.stack.shown().c_str(),
+  const std::string routing = routing_text(q.options.routing, *q.model);
+  std::printf("stack %s, recipe %s, rates %s, network %s, objective %s%s\n\n", q.stack.shown().c_str(),
               recipe_of(q.memory, q.workload).name.c_str(), o.common.rates.c_str(), o.common.network.c_str(),
-              o.objective.c_str());
+              o.objective.c_str(), (routing.empty() ? "" : ", " + routing).c_str());
 }
 
 void print_plans(const Options& o, const PlanQuestion& q, const PlanAnswer& a) {

@@ -85,8 +85,10 @@ void print_text(const StepQuestion& q, const StepReport& s, const MemoryReport& 
               static_cast<long long>(q.layout.gpus()), q.pricer->cluster().name.c_str(),
               text_of_count(q.workload.seq_len).c_str(), text_of_count(q.workload.global_batch).c_str(),
               text_of_count(q.workload.global_batch * q.workload.seq_len).c_str(), o.precision.c_str());
-  std::printf("layout %s (stack %s, recipe %s, rates %s, network %s)\n\n", layout_text(q.layout).c_str(),
-              q.stack.shown().c_str(), memory.recipe.c_str(), o.rates.c_str(), o.network.c_str());
+  const std::string routing = routing_text(q.options.routing, *q.model);
+  std::printf("layout %s (stack %s, recipe %s, rates %s, network %s%s)\n\n", layout_text(q.layout).c_str(),
+              q.stack.shown().c_str(), memory.recipe.c_str(), o.rates.c_str(), o.network.c_str(),
+              (routing.empty() ? "" : ", " + routing).c_str());
   if (q.options.mean_document > 0) std::printf("%s", documents_text(q).c_str());
   const std::string interval = q.options.rates == Rates::datasheet
                                    ? "datasheet rates have no interval"
@@ -168,6 +170,7 @@ void run(const Options& o) {
   out["recipe"] = memory.recipe;
   out["rates"] = o.common.rates;
   out["network"] = o.common.network;
+  if (const std::string routing = routing_text(q.options.routing, model); !routing.empty()) out["routing"] = routing;
   if (q.options.mean_document > 0) {
     const DocumentMask mask = mask_of(q);
     out["documents"] = {

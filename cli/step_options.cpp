@@ -20,8 +20,9 @@ void add_routing_options(CLI::App& verb, StepOptionTexts& o) {
   verb.add_option("--skew", o.skew, "popularity of experts: none | zipf:S | dirichlet:A | power-law:A | file:PATH")
       ->default_str(o.skew);
   verb.add_option("--nodes-per-token", o.nodes_per_token,
-                  "a token's experts lie on at most so many nodes; model: the group limit of its own router (DeepSeek)")
-      ->default_str(o.nodes_per_token);
+                  "a token's experts lie on at most so many nodes; unlimited; or model: the group limit of its own "
+                  "router (DeepSeek)")
+      ->default_str("the model's own limit, if it has one");
   verb.add_option("--redundant", o.redundant, "further copies of hot experts")->default_str(o.redundant);
   verb.add_option("--capacity-factor", o.capacity_factor, "0 = dropless")->default_str(o.capacity_factor);
   verb.add_option("--seed", o.seed, "of the skew")->default_str(o.seed);
@@ -79,6 +80,20 @@ const Moe* moe_of(const Model& model) {
 
 }  // namespace
 
+std::string routing_text(const RoutingQuestion& r, const Model& model) {
+  const Moe* moe = moe_of(model);
+  if (moe == nullptr) return "";
+  std::string out = r.real                    ? "real routing"
+                    : r.popularity != nullptr ? "skewed routing"
+                    : r.max_over_mean > 1     ? text_of_number(r.max_over_mean, 3) + "x routing"
+                                              : "balanced routing";
+  if (r.nodes_per_token > 0)
+    out += ", a token on " + std::to_string(r.nodes_per_token) + " nodes at most";
+  else if (r.model_groups && moe->groups > 1)
+    out += ", a token in " + std::to_string(moe->groups_per_token) + " of " + std::to_string(moe->groups) + " groups";
+  return out;
+}
+
 RoutingQuestion read_routing(const StepOptionTexts& o, const Model& model, const Workload& workload) {
   RoutingQuestion out;
   if (o.routing != "balanced" && o.routing != "real") {
@@ -94,7 +109,8 @@ RoutingQuestion read_routing(const StepOptionTexts& o, const Model& model, const
     if (n > most) throw InputError(where, "out of range: " + std::to_string(n) + " is above " + std::to_string(most));
     return static_cast<int>(n);
   };
-  out.model_groups = o.nodes_per_token == "model";
+  const bool own = o.nodes_per_token == "model";
+  out.model_groups = own || o.nodes_per_token.empty();
   if (o.nodes_per_token != "unlimited" && !out.model_groups) {
     out.nodes_per_token = whole(o.nodes_per_token, "--nodes-per-token", 65536);
     if (out.nodes_per_token == 0)
@@ -104,11 +120,11 @@ RoutingQuestion read_routing(const StepOptionTexts& o, const Model& model, const
   out.capacity_factor = parse_number(o.capacity_factor, "--capacity-factor");
   const Skew skew = parse_skew(o.skew, "--skew");
   const bool asked = skew.kind != SkewKind::none || out.redundant > 0 || out.capacity_factor > 0 ||
-                     out.nodes_per_token > 0 || out.model_groups || out.max_over_mean > 1 || out.real;
+                     out.nodes_per_token > 0 || own || out.max_over_mean > 1 || out.real;
   const Moe* moe = moe_of(model);
   if (asked && moe == nullptr)
     throw InputError("--model", model.name + " has no experts: routing options do not apply");
-  if (out.model_groups && moe->groups <= 1)
+  if (own && moe->groups <= 1)
     throw InputError("--nodes-per-token", model.name + "'s router has no groups: give a number of nodes, or unlimited");
   if (out.real && moe->selection_bias)
     print_warning(model.name +

@@ -13,8 +13,7 @@ class App;
 namespace shardplan {
 
 struct StepOptionTexts {
-  std::string routing = "balanced", skew = "none", nodes_per_token = "unlimited", redundant = "0",
-              capacity_factor = "0", seed = "1";
+  std::string routing = "balanced", skew = "none", nodes_per_token, redundant = "0", capacity_factor = "0", seed = "1";
   std::string documents, without;
   bool skew_curve = false;  // simulate and plan; also where a skew is asked for
 };
@@ -27,6 +26,8 @@ void add_step_options(CLI::App&, StepOptionTexts&);
 void add_skew_curve_option(CLI::App&, StepOptionTexts&);
 /// InputError where they are asked of a model without experts.
 RoutingQuestion read_routing(const StepOptionTexts&, const Model&, const Workload&);
+/// "balanced routing, a token in 4 of 8 groups"; "" without experts.
+std::string routing_text(const RoutingQuestion&, const Model&);
 /// The model and the batch decide how many experts a skew is drawn for.
 StepOptions read_step_options(const StepOptionTexts&, const CommonOptions&, const Model&, const Workload&);
 Fidelity read_fidelity(const CommonOptions&);

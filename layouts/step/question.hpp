@@ -51,8 +51,8 @@ struct RoutingQuestion {
   double max_over_mean = 1;
   bool real = false;
   std::shared_ptr<const ExpertPopularity> popularity;
-  int nodes_per_token = 0;     // 0 = unlimited
-  bool model_groups = false;   // the group limit of the model's own router (ExpertLoadQuestion::routing_groups)
+  int nodes_per_token = 0;     // 0 = no limit beyond the model's
+  bool model_groups = true;    // the group limit of the model's own router (ExpertLoadQuestion::routing_groups)
   int redundant = 0;           // further copies of hot experts
   double capacity_factor = 0;  // 0 = dropless
 };
