@@ -77,8 +77,8 @@ double hidden_message(const StepQuestion& q, const std::vector<StageCost>& stage
   return std::isfinite(least) ? least : 0;
 }
 
-/// Messages between neighbouring virtual stages, all at the rate of the slowest: where one pair of neighbours lies in
-/// two nodes, as if every pair did. `message_s` on top between nodes.
+/// Messages between neighbouring virtual stages, each at the rate of what joins its two ranks; `message_s` on top
+/// between nodes.
 void price_hops(const StepQuestion& q, const Groups& groups, bool paired, Pipeline& p) {
   const Order& order = p.order();
   const auto n = static_cast<std::size_t>(order.stages());
@@ -86,8 +86,7 @@ void price_hops(const StepQuestion& q, const Groups& groups, bool paired, Pipeli
   p.hop_previous.assign(n, 0);
   if (q.layout.pp == 1 || !q.options.on(Effect::p2p)) return;
   const StepPricer price(q);
-  std::vector<bool> crosses = crossing_hops(q.layout, q.pricer->cluster());
-  if (std::find(crosses.begin(), crosses.end(), true) != crosses.end()) crosses.assign(crosses.size(), true);
+  const std::vector<bool> crosses = crossing_hops(q.layout, q.pricer->cluster());
   const double hidden = paired && q.stack.p2p_overlap && !q.stack.p2p_copies ? hidden_message(q, p.stages) : 0;
   std::array<double, 2> seconds{};  // inside a node, between nodes
   for (const bool between : {false, true}) {
