@@ -28,7 +28,7 @@ class DataParallel {
   /// Seconds to reduce the gradients of these parameters.
   double reduce(const LocalParameters& p) const {
     if (sharded_units() || !q_.options.on(Effect::dp_communication)) return 0;
-    const double bytes = gradient_bytes();
+    const double bytes = gradient_bytes(q_);
     const Collective op = q_.layout.zero_stage() >= 1 && q_.stack.broadcast_root_s <= 0 ? Collective::reduce_scatter
                                                                                         : Collective::all_reduce;
     double t = price_.collective(op, bytes * p.dense, dense_).seconds +
@@ -91,11 +91,6 @@ class DataParallel {
     const double gradient = q_.layout.grad_accumulate_fp32.value_or(q_.stack.fp32_accumulate) ? 4 : price_.wide_bytes();
     return parameters * (gradient + price_.wide_bytes()) / link +
            parameters * q_.stack.optimizer_bytes_per_parameter * node.gpus / memory;
-  }
-
-  double gradient_bytes() const {
-    if (q_.layout.grad_reduce_fp32) return *q_.layout.grad_reduce_fp32 ? 4 : 2;
-    return q_.stack.grad_reduce_bytes;
   }
 
   const StepQuestion& q_;

@@ -88,6 +88,7 @@ class StagePricer {
       out.forward += kept(priced_.embedding_forward, [&] { return layers_.embedding_forward(); });
       out.input_grad += kept(priced_.embedding_backward, [&] { return layers_.embedding_backward(); });
       out.parameters += local_embedding(*q_.model, q_.layout);
+      add_end_unit(*priced_.embedding_forward, *priced_.embedding_backward, local_embedding(*q_.model, q_.layout));
     }
     for (int i = 0; i < slice.layers; ++i) {
       const int index = slice.first_layer + i;
@@ -102,7 +103,12 @@ class StagePricer {
     if (slice.head) {
       add(out, kept(priced_.head, [&] { return layers_.head(); }));
       // A tied head on its own stage is a copy of the embedding, reduced between the two stages.
-      out.parameters += local_embedding(*q_.model, q_.layout);
+      const bool shared = q_.model->tied_embeddings && slice.embedding;
+      const LocalParameters own = shared ? LocalParameters{} : local_embedding(*q_.model, q_.layout);
+      out.parameters += own;
+      Cost backward = priced_.head->input_grad;
+      backward += priced_.head->weight_grad;
+      add_end_unit(priced_.head->forward, backward, own);
     }
     finish(out);
     return out;
@@ -143,8 +149,19 @@ class StagePricer {
     }
   }
 
+  /// Embedding and head are units of their own, one before the layers and one behind them.
+  void add_end_unit(const Cost& forward, const Cost& backward, const LocalParameters& parameters) {
+    if (!sharded_weights()) return;
+    ShardedUnit unit;
+    unit.layers = q_.layout.wrap.value_or(1);  // full: no layer joins it
+    unit.forward = forward.seconds();
+    unit.backward = backward.seconds();
+    unit.parameters = parameters;
+    units_.push_back(unit);
+  }
+
   UnitTimes times_of(const ShardedUnit& unit) const {
-    const double wide = price_.wide_bytes(), reduced = q_.stack.grad_reduce_bytes;
+    const double wide = price_.wide_bytes(), reduced = gradient_bytes(q_);
     const double dense = unit.parameters.dense, expert = unit.parameters.expert;
     UnitTimes out{unit.forward, unit.backward, 0, 0};
     out.gather = price_.collective(Collective::all_gather, wide * dense, groups_.dense_shard).seconds +
@@ -230,6 +247,11 @@ class StagePricer {
 };
 
 }  // namespace
+
+double gradient_bytes(const StepQuestion& q) {
+  if (q.layout.grad_reduce_fp32) return *q.layout.grad_reduce_fp32 ? 4 : 2;
+  return q.stack.grad_reduce_bytes;
+}
 
 LocalParameters local_parameters(const Model& model, const Layer& layer, const Layout& layout) {
   const RankWeights weights = layer_weights(model, layer, layout.tp, layout.ep, layout.etp);

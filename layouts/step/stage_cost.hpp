@@ -20,6 +20,8 @@ struct LocalParameters {
 };
 LocalParameters local_parameters(const Model&, const Layer&, const Layout&);
 LocalParameters local_embedding(const Model&, const Layout&);
+/// Bytes an element of the data-parallel reduction: the layout's, or the stack's.
+double gradient_bytes(const StepQuestion&);
 
 /// One virtual stage: seconds of its passes with everything that is exposed inside them.
 struct StageCost {
