@@ -97,7 +97,7 @@ int fail_on_arguments(const CLI::App& app, const CLI::ParseError& error) {
   const auto rest = app.remaining(true);
   if (!rest.empty()) {
     const std::string& word = rest.front();
-    if (word.rfind("-", 0) == 0) {
+    if (word.starts_with('-')) {
       std::vector<std::string> options;
       for (const CLI::Option* option : verb->get_options()) {
         for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
