@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/errors.hpp"
+#include "base/number_text.hpp"
 #include "base/pieces.hpp"
 #include "base/quantity_text.hpp"
 #include "base/suggest.hpp"
