@@ -36,7 +36,7 @@ StepPricer::StepPricer(const StepQuestion& q) : q_(q) {
   wide_ = linear == DataType::fp16 || linear == DataType::fp32 ? linear : DataType::bf16;
   graphs_ = q.layout.cuda_graphs.value_or(q.stack.cuda_graphs ? "full" : "none");
   if (q.options.rates == Rates::calibrated && q.options.on(Effect::launch_floor) && graphs_ != "full")
-    launch_ = q.stack.constants.kernel_launch_s;
+    launch_ = q.stack.constants.kernel_launch_s * q.pricer->constants().host_factor;
 }
 
 bool StepPricer::captures(LayerPart part) const {

@@ -249,6 +249,7 @@ std::span<const MachineConstantRow> machine_constant_rows() {
       {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4, 0.3},
       {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4, 0.3},
       {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4, 0.3},
+      {"host_factor", "1", MachineScope::gpu, [](M& m) -> double& { return m.host_factor; }, 0.4, 2.5, 0.2},
       {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 3, 0.3},
       {"domain_factor", "1", MachineScope::fabric, [](MachineConstants& m) -> double& { return m.domain_factor; }, 0.5,
        3, 0.2},
