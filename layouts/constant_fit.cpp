@@ -84,6 +84,27 @@ void ConstantFit::run(int rounds) {
     if (last - now < kSmallestGain * last) break;
     last = now;
   }
+  centre_hosts();
+}
+
+void ConstantFit::centre_hosts() {
+  double sum = 0;
+  int hosts = 0;
+  for (const Knob& k : knobs_)
+    if (k.name == "host_factor") sum += std::log(k.value), ++hosts;
+  if (hosts == 0) return;
+  const double mean = std::exp(sum / hosts);
+  for (Knob& k : knobs_) {
+    const auto with_experts = [&](std::size_t i) { return runs_[i].run.model.has_moe(); };
+    if (k.name == "host_factor")
+      k.value = std::clamp(k.value / mean, k.least, k.most);
+    else if (k.name == "kernel_launch_s" && std::any_of(k.rows.begin(), k.rows.end(), with_experts))
+      k.value = std::clamp(k.value * mean, k.least, k.most);
+    else
+      continue;
+    apply(k);
+  }
+  evaluate(fit_rows_, errors_);
 }
 
 void ConstantFit::forget() {

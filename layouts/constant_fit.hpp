@@ -59,6 +59,8 @@ class ConstantFit {
   /// Host seconds a launch and a step explain the same small runs: from each of a few launch times the constants of the
   /// stacks of that host code are searched anew, and the best kept.
   void restart_hosts();
+  /// Host codes' launch times become those of the mean host: what a GPU whose hosts were never measured takes.
+  void centre_hosts();
 
   std::vector<RunQuestion>& runs_;
   PricerShelf& shelf_;

@@ -20,7 +20,7 @@ constexpr std::array kMeanings = {
     Meaning{"attention_cudnn", "seconds of cuDNN's fused attention over the tables' x bf16"},
     Meaning{"attention_triton", "seconds of Triton's FlashAttention over the tables' x bf16"},
     Meaning{"attention_unfused", "seconds of unfused attention in a step over its memory traffic's"},
-    Meaning{"host_factor", "host seconds of an operator on this GPU's hosts over those of the host code"},
+    Meaning{"host_factor", "host seconds of an operator on this GPU's hosts over those of the mean host"},
     Meaning{"network_factor", "seconds of collectives between nodes over the network model's"},
     Meaning{"strided_nics", "NICs that a group with some of a node's GPUs reaches of each member after its first"},
     Meaning{"domain_factor", "seconds of collectives inside a node over the network model's"},

@@ -337,6 +337,26 @@ MachineConstants unfitted_machine_constants(const Gpu& gpu, const KernelModel& k
 // Measured runs of a GPU below which a stack's spread on other GPUs says little about it.
 constexpr std::int64_t kRunsOfAGpu = 5;
 
+namespace {
+
+/// The GPU whose hosts stand for this one's: itself where runs with experts were measured on it, else one that it
+/// shares kernel tables with, or its sibling (H800 and H200 stand in H100's nodes).
+std::string host_scope(const Field& machines, const Gpu& gpu) {
+  const auto known = [&](const std::string& name) {
+    const auto f = machines.find(name);
+    return f && f->has("host_factor");
+  };
+  if (known(gpu.name)) return gpu.name;
+  for (const std::string& tables : {gpu.calibration, gpu.sibling}) {
+    if (tables.empty()) continue;
+    for (const std::string& name : gpu_names())
+      if (known(name) && load_gpu(name).calibration == tables) return name;
+  }
+  return gpu.name;
+}
+
+}  // namespace
+
 MachineConstants machine_constants(const Cluster& cluster, const KernelModel& kernels, ConstantSet set) {
   const Gpu& gpu = cluster.gpu;
   MachineConstants m = unfitted_machine_constants(gpu, kernels);
@@ -345,7 +365,7 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
     const std::string scope = row.scope == MachineScope::gpu
                                   ? gpu.name
                                   : (row.scope == MachineScope::family ? family_key(gpu) : fabric_key(cluster));
-    const auto f = machines.find(scope);
+    const auto f = machines.find(row.name == "host_factor" ? host_scope(machines, gpu) : scope);
     if (!f) continue;
     if (const auto v = f->find(row.name)) {
       row.member(m) = v->positive();

@@ -46,7 +46,7 @@ struct MachineConstants {
   // NICs that a group with some, not all, of a node's GPUs uses of each member after its first; 1 = all. Rings that
   // enter a node at one GPU and leave it at another under a different PCIe switch reach only part of both NICs.
   double strided_nics = 1;
-  double host_factor = 1;  // host seconds of an operator on this GPU\'s hosts over those of its host code
+  double host_factor = 1;       // host seconds of an operator on this GPU\'s hosts over those of its host code
   double message_s = 1e-3;      // fixed seconds of one pipeline message between nodes
   bool network_fitted = false;  // network_factor on a measured run
   bool gpu_fitted = false;      // a rate of this GPU on several measured runs; else the kernel tables' sustained maxima
