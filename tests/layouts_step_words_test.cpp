@@ -98,7 +98,7 @@ TEST_CASE("an expert of a grouped layer costs the host an operator a product and
     const Groups groups = groups_of(a.q.layout, a.pricer.cluster());
     const LayerPricer layers(a.q, groups);
     const LayerCost cost = layers.layer(a.model.layers.front(), false);
-    return (cost.forward.host + cost.input_grad.host + cost.weight_grad.host) / a.q.stack.constants.kernel_launch_s;
+    return (cost.forward.host + cost.input_grad.host + cost.weight_grad.host) / StepPricer(a.q).launch();
   };
   const double eight = host("dp8", DataType::bf16), four = host("tp1 dp8 ep2", DataType::bf16);
   // Four more experts, two products, two passes; without expert parallelism there are no all-to-alls (5 operators).

@@ -171,14 +171,13 @@ TEST_CASE("P2.13: traffic of data parallelism in parameters: 2, 2, 2, 3 psi", "[
   CHECK(moved("tp8 dp64 zero0") == Approx(2).epsilon(0.002));
   CHECK(moved("tp8 dp64 zero1") == Approx(2).epsilon(0.002));
   CHECK(moved("tp8 dp64 zero2") == Approx(2).epsilon(0.002));
-  // Stage 3: gathered for the forward pass, gathered again for the backward pass, scattered. Only the layers' units are
-  // gathered here (embedding and head are 3 % of the parameters); the network-bound passes last as long as the traffic.
+  // Stage 3: gathered for the forward pass, gathered again for the backward pass, scattered, embedding and head like the
+  // layers; the network-bound passes last as long as the traffic.
   StepQuestion q = ask("tp8 dp64 zero3");
   for (const Effect e : {Effect::tp_communication, Effect::elementwise, Effect::vocabulary})
     q.options.without |= 1u << static_cast<unsigned>(e);
   const StageCost stage = whole_model(q);
-  const double layers = 80 * 855654400.0 / 8 / kPsi;
-  CHECK((stage.forward_s + stage.backward_s) / psi_seconds / layers == Approx(3).epsilon(0.02));
+  CHECK((stage.forward_s + stage.backward_s) / psi_seconds == Approx(3).epsilon(0.01));
 }
 
 TEST_CASE("P2.09-P2.11, P2.16: what each ZeRO stage shards", "[whiteboard]") {
@@ -230,13 +229,15 @@ TEST_CASE("P2.17, P2.18: a sharded block's gather against its forward pass", "[w
   CHECK(2 * local == Approx(block).epsilon(2e-4));
   const double pulled = seconds(Collective::all_gather, 2 * local, across(64));
   REQUIRE(pulled > unit);
+  // Embedding and head are units of their own, whose passes take no time here.
+  const double end = seconds(Collective::all_gather, 2.0 * 128256 * 8192 / 8, across(64));
   const StageCost slow = whole_model(q);
-  CHECK(slow.forward.part(Part::fsdp) == Approx(80 * pulled + unit - 80 * unit).epsilon(1e-9));
-  // With 2.4 times the tokens (here four times) the claim holds: one gather is exposed.
+  CHECK(slow.forward.part(Part::fsdp) == Approx(80 * pulled + 2 * end - 80 * unit).epsilon(1e-9));
+  // With 2.4 times the tokens (here four times) the claim holds: what the first block waits for is exposed.
   q.layout.mbs = 4;
   q.workload.global_batch = 256;
   const StageCost fast = whole_model(q);
-  CHECK(fast.forward.part(Part::fsdp) == Approx(pulled).epsilon(1e-9));
+  CHECK(fast.forward.part(Part::fsdp) == Approx(end + pulled).epsilon(1e-9));
 }
 
 TEST_CASE("P2.19: gradient accumulation shrinks the exposed share, asymptotically as 1 / k", "[whiteboard]") {
