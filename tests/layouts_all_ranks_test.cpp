@@ -205,8 +205,8 @@ TEST_CASE("equal ranks wait for the slowest: nothing on one GPU, more on more, a
   double before = 0;
   for (const int dp : {4, 64, 1024}) {
     const std::string layout = "tp2 dp" + std::to_string(dp);
-    const StepReport with = step(layout.c_str(), 2 * dp, 8 * dp, true),
-                     without = step(layout.c_str(), 2 * dp, 8 * dp, false);
+    const StepReport with = step(layout.c_str(), 2LL * dp, 8LL * dp, true),
+                     without = step(layout.c_str(), 2LL * dp, 8LL * dp, false);
     const double share = with.step_time_s / without.step_time_s - 1;
     CHECK(share > before);
     CHECK(share < 0.013);
@@ -271,7 +271,7 @@ TEST_CASE("packed documents: less attention the shorter they are, and a wait for
   CHECK(critical_seconds(many.critical) == Approx(many.step_time_s).epsilon(1e-9));
   // Without a pipeline the step waits for the replica whose sequences attend most: their mean over the mean of all.
   for (const int dp : {4, 16}) {
-    const std::vector<double> drawn = draw_attention(8 * dp, 32768, 8192, 1);
+    const std::vector<double> drawn = draw_attention(8LL * dp, 32768, 8192, 1);
     double longest = 0;
     for (int d = 0; d < dp; ++d) {
       double sum = 0;
@@ -280,7 +280,7 @@ TEST_CASE("packed documents: less attention the shorter they are, and a wait for
     }
     INFO("dp " << dp);
     CHECK(longest > 1.05);
-    CHECK(document_wait("tp4 dp" + std::to_string(dp), 4 * dp, 8 * dp, 8192) == Approx(longest - 1).epsilon(0.01));
+    CHECK(document_wait("tp4 dp" + std::to_string(dp), 4LL * dp, 8LL * dp, 8192) == Approx(longest - 1).epsilon(0.01));
   }
 }
 

@@ -171,8 +171,8 @@ TEST_CASE("P2.13: traffic of data parallelism in parameters: 2, 2, 2, 3 psi", "[
   CHECK(moved("tp8 dp64 zero0") == Approx(2).epsilon(0.002));
   CHECK(moved("tp8 dp64 zero1") == Approx(2).epsilon(0.002));
   CHECK(moved("tp8 dp64 zero2") == Approx(2).epsilon(0.002));
-  // Stage 3: gathered for the forward pass, gathered again for the backward pass, scattered, embedding and head like the
-  // layers; the network-bound passes last as long as the traffic.
+  // Stage 3: gathered for the forward pass, gathered again for the backward pass, scattered, embedding and head like
+  // the layers; the network-bound passes last as long as the traffic.
   StepQuestion q = ask("tp8 dp64 zero3");
   for (const Effect e : {Effect::tp_communication, Effect::elementwise, Effect::vocabulary})
     q.options.without |= 1u << static_cast<unsigned>(e);
@@ -242,7 +242,7 @@ TEST_CASE("P2.17, P2.18: a sharded block's gather against its forward pass", "[w
 
 TEST_CASE("P2.19: gradient accumulation shrinks the exposed share, asymptotically as 1 / k", "[whiteboard]") {
   const auto share = [](int k) {
-    StepQuestion q = ask("tp8 dp64 zero0", 64 * k);
+    StepQuestion q = ask("tp8 dp64 zero0", 64LL * k);
     const StepReport s = simulate_step(q);
     return s.reduce_exposed_s / (s.busy_s + s.bubble_s + s.reduce_exposed_s);
   };
