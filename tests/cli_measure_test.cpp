@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "base/field.hpp"
 #include "hardware/cluster.hpp"
@@ -28,10 +29,9 @@ Field json_of(const std::string& arguments) {
 }
 
 struct MeasuredSteps {
-  std::string by_parts, by_verb;  // figures for people
-  double worst_by_parts = 0, worst_by_verb = 0;
-  int steps = 0;
-  double wall_seconds = 0;  // of the measurement
+  std::string by_parts, by_verb;    // figures for people
+  std::vector<double> parts, verb;  // error of each step
+  double wall_seconds = 0;          // of the measurement
 };
 
 /// Others want the cores too: the load of the last minute is above what this program's own ranks make. Load that comes
@@ -57,18 +57,30 @@ MeasuredSteps measured_steps(const Scratch& folder) {
     REQUIRE(command.find(program) == 0);
     const double simulated = json_of(command.substr(program.size())).at("step_time_s").number();
     CHECK(simulated == Approx(step.at("simulated_s").number()).epsilon(1e-9));
-    const auto judge = [&](double error, std::string& figures, double& worst) {
+    const auto judge = [&](double error, std::string& figures, std::vector<double>& errors) {
       char line[160];
       std::snprintf(line, sizeof line, "%s %s %+.1f %%", i == 0 ? "" : ";", step.at("step").text().c_str(),
                     100 * error);
       figures += line;
-      worst = std::max(worst, std::abs(error));
+      errors.push_back(error);
     };
-    judge(step.at("error").number(), out.by_parts, out.worst_by_parts);
-    judge(simulated / step.at("measured_s").number() - 1, out.by_verb, out.worst_by_verb);
-    ++out.steps;
+    judge(step.at("error").number(), out.by_parts, out.parts);
+    judge(simulated / step.at("measured_s").number() - 1, out.by_verb, out.verb);
   }
   return out;
+}
+
+/// The worst step: of each the median error over all measurements, so that what slowed one of them does not count and
+/// what is wrong with the prediction does.
+double worst_median(const std::vector<MeasuredSteps>& all, std::vector<double> MeasuredSteps::* errors) {
+  double worst = 0;
+  for (std::size_t i = 0; i < (all.front().*errors).size(); ++i) {
+    std::vector<double> of_step;
+    for (const MeasuredSteps& m : all) of_step.push_back((m.*errors).at(i));
+    std::nth_element(of_step.begin(), of_step.begin() + static_cast<std::ptrdiff_t>(of_step.size() / 2), of_step.end());
+    worst = std::max(worst, std::abs(of_step[of_step.size() / 2]));
+  }
+  return worst;
 }
 
 }  // namespace
@@ -77,22 +89,26 @@ TEST_CASE("a measured machine: its steps are predicted by their parts and by sim
   if (kSanitized) return;  // times of an instrumented program say nothing
   const Scratch folder;
   constexpr double kGate = 0.15;
-  const auto within = [&](const MeasuredSteps& m) { return std::max(m.worst_by_parts, m.worst_by_verb) <= kGate; };
-  // Once more with a fresh calibration; on a busy machine a few times more.
+  std::vector<MeasuredSteps> all{measured_steps(folder)};
+  const auto worst = [&] {
+    return std::max(worst_median(all, &MeasuredSteps::parts), worst_median(all, &MeasuredSteps::verb));
+  };
+  // Two more at a time, each with a fresh calibration; on a busy machine more of them.
   const TimeLimit limit(40);
-  MeasuredSteps m = measured_steps(folder);
-  for (int tries = 1; !within(m) && (tries < 2 || (busy_machine() && tries < 6 && !limit.over())); ++tries)
-    m = measured_steps(folder);
-  std::printf("T2 from a measuring file (%.0f s), gate 15 %%:%s\n", m.wall_seconds, m.by_parts.c_str());
-  std::printf("T2 by the verb simulate, gate 15 %%:%s\n", m.by_verb.c_str());
-  CHECK(m.steps >= 7);
-  if (!within(m) && busy_machine()) {
-    WARN("skipped as noisy: others want the cores, worst " << 100 * std::max(m.worst_by_parts, m.worst_by_verb)
-                                                           << " %");
+  while (worst() > kGate && (all.size() < 11 || (busy_machine() && all.size() < 15 && !limit.over()))) {
+    all.push_back(measured_steps(folder));
+    all.push_back(measured_steps(folder));
+  }
+  const MeasuredSteps& last = all.back();
+  std::printf("T2 from a measuring file (%.0f s), gate 15 %%:%s\n", last.wall_seconds, last.by_parts.c_str());
+  std::printf("T2 by the verb simulate, gate 15 %%:%s\n", last.by_verb.c_str());
+  CHECK(last.parts.size() >= 7);
+  if (worst() > kGate && busy_machine()) {
+    WARN("skipped as noisy: others want the cores, worst " << 100 * worst() << " %");
     return;
   }
-  CHECK(m.worst_by_parts <= kGate);
-  CHECK(m.worst_by_verb <= kGate);
+  CHECK(worst_median(all, &MeasuredSteps::parts) <= kGate);
+  CHECK(worst_median(all, &MeasuredSteps::verb) <= kGate);
 
   // The file is a cluster with kernel tables of this machine.
   const Cluster host = load_cluster(folder.file("host.json"));
