@@ -27,9 +27,16 @@ constexpr int kRestartRounds = 2;
 constexpr std::array<double, 3> kRestarts = {15e-6, 40e-6, 80e-6};  // s a launch
 
 std::string scope_of(const MachineConstantRow& row, const Cluster& c) {
-  return row.scope == MachineScope::gpu      ? c.gpu.name
-         : row.scope == MachineScope::family ? family_key(c.gpu)
-                                             : fabric_key(c);
+  switch (row.scope) {
+    case MachineScope::gpu:
+    case MachineScope::host:
+      return c.gpu.name;
+    case MachineScope::family:
+      return family_key(c.gpu);
+    case MachineScope::fabric:
+      return fabric_key(c);
+  }
+  return "";
 }
 
 /// Whether a machine's constant has a say in a run at all.

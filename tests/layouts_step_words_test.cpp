@@ -6,6 +6,7 @@
 #include "base/errors.hpp"
 #include "layouts/step/constants.hpp"
 #include "layouts/step/layer_cost.hpp"
+#include "layouts/step/layer_shelf.hpp"
 #include "layouts/step/step.hpp"
 
 using namespace shardplan;
@@ -104,4 +105,27 @@ TEST_CASE("an expert of a grouped layer costs the host an operator a product and
   // Four more experts, two products, two passes; without expert parallelism there are no all-to-alls (5 operators).
   CHECK(eight - four == Approx(4 * 2 * 2 - 5).epsilon(1e-9));
   CHECK(host("dp8", DataType::fp8) - eight == Approx(2 * 2).epsilon(1e-9));
+}
+
+TEST_CASE("a GPU takes its kin's hosts, and is not measured for that") {
+  const auto constants = [](const char* gpu) {
+    const Cluster c = load_cluster(gpu);
+    return machine_constants(c, KernelModel(c.gpu, Rates::calibrated));
+  };
+  CHECK(constants("h800-sxm").host_factor == constants("h100-sxm").host_factor);
+  CHECK(constants("h100-sxm").gpu_fitted);
+  CHECK_FALSE(constants("h800-sxm").gpu_fitted);
+  CHECK(constants("mi300x").host_factor == 1);
+}
+
+TEST_CASE("experts in waves: a search prices them anew where the schedule runs weight gradients apart") {
+  LayerShelf shelf;
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    AskedStep a("deepseek-v3", "h800-sxm",
+                std::string("pp8 dp32 ep32 zero1 transport=deepep ep-overlap=waves4 schedule=") + schedule, 256, 4096,
+                2048);
+    const double alone = step_lower_bound(a.q);
+    a.q.shelf = &shelf;
+    CHECK(step_lower_bound(a.q) == alone);
+  }
 }

@@ -41,7 +41,10 @@ std::string_view meaning_of(std::string_view name) {
 }
 
 constexpr std::string_view kind_of(MachineScope scope) {
-  return scope == MachineScope::gpu ? "gpu" : scope == MachineScope::family ? "gpu-family" : "fabric";
+  return scope == MachineScope::gpu      ? "gpu"
+         : scope == MachineScope::host   ? "host"
+         : scope == MachineScope::family ? "gpu-family"
+                                         : "fabric";
 }
 
 /// Constants of a scope before any fit; nothing where no GPU of the program belongs to it.
@@ -49,7 +52,7 @@ std::optional<MachineConstants> unfitted(MachineScope scope, const std::string& 
   if (scope == MachineScope::fabric) return MachineConstants{};
   for (const std::string& gpu_name : gpu_names()) {
     const Gpu gpu = load_cluster(gpu_name).gpu;
-    if ((scope == MachineScope::gpu ? gpu.name : family_key(gpu)) == name)
+    if ((scope == MachineScope::family ? family_key(gpu) : gpu.name) == name)
       return unfitted_machine_constants(gpu, KernelModel(gpu, Rates::calibrated));
   }
   return {};

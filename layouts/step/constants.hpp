@@ -10,7 +10,7 @@
 namespace shardplan {
 
 struct FittedConstant {
-  std::string_view kind;  // gpu | gpu-family | fabric | host-code | stack | release
+  std::string_view kind;  // gpu | host | gpu-family | fabric | host-code | stack | release
   std::string scope;      // h100-sxm, infiniband-400, megatron-bridge
   std::string name, unit;
   std::string_view meaning;

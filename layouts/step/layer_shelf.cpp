@@ -19,7 +19,8 @@ Layout as_layers_see(Layout l) {
   l.zero = unsaid.zero;
   l.shard = unsaid.shard;
   l.reshard = unsaid.reshard;
-  l.schedule = unsaid.schedule;
+  // Only waves ask of a schedule whether weight gradients run apart.
+  if (l.ep_overlap != EpOverlap::waves) l.schedule = unsaid.schedule;
   l.group = unsaid.group;
   l.split = unsaid.split;
   l.split_pattern = unsaid.split_pattern;

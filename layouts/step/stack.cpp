@@ -249,7 +249,7 @@ std::span<const MachineConstantRow> machine_constant_rows() {
       {"attention_cudnn", "1", MachineScope::family, [](M& m) -> double& { return m.attention[2]; }, 0.7, 4, 0.3},
       {"attention_triton", "1", MachineScope::family, [](M& m) -> double& { return m.attention[4]; }, 0.7, 4, 0.3},
       {"attention_unfused", "1", MachineScope::family, [](M& m) -> double& { return m.attention[5]; }, 0.7, 4, 0.3},
-      {"host_factor", "1", MachineScope::gpu, [](M& m) -> double& { return m.host_factor; }, 0.4, 2.5, 0.2},
+      {"host_factor", "1", MachineScope::host, [](M& m) -> double& { return m.host_factor; }, 0.4, 2.5, 0.2},
       {"network_factor", "1", MachineScope::fabric, [](M& m) -> double& { return m.network_factor; }, 0.5, 3, 0.3},
       {"domain_factor", "1", MachineScope::fabric, [](MachineConstants& m) -> double& { return m.domain_factor; }, 0.5,
        3, 0.2},
@@ -362,10 +362,10 @@ MachineConstants machine_constants(const Cluster& cluster, const KernelModel& ke
   MachineConstants m = unfitted_machine_constants(gpu, kernels);
   const Field machines = embedded(constants_file(set)).at("machines");
   for (const MachineConstantRow& row : machine_constant_rows()) {
-    const std::string scope = row.scope == MachineScope::gpu
-                                  ? gpu.name
-                                  : (row.scope == MachineScope::family ? family_key(gpu) : fabric_key(cluster));
-    const auto f = machines.find(row.name == "host_factor" ? host_scope(machines, gpu) : scope);
+    const auto f = machines.find(row.scope == MachineScope::gpu      ? gpu.name
+                                 : row.scope == MachineScope::host   ? host_scope(machines, gpu)
+                                 : row.scope == MachineScope::family ? family_key(gpu)
+                                                                     : fabric_key(cluster));
     if (!f) continue;
     if (const auto v = f->find(row.name)) {
       row.member(m) = v->positive();

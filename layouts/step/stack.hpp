@@ -129,7 +129,7 @@ std::span<const StackConstantRow> stack_constant_rows();
 /// Fitted for each release of a stack that has runs of several.
 const StackConstantRow& release_constant_row();
 
-enum class MachineScope { gpu, family, fabric };  // one GPU; all GPUs of one calibration; one fabric
+enum class MachineScope { gpu, host, family, fabric };  // one GPU; its hosts; all GPUs of one calibration; one fabric
 struct MachineConstantRow {
   std::string name;
   const char* unit;
